@@ -1,0 +1,58 @@
+"""The watchdog itself: a check that broke, a run in which nothing was judged."""
+
+from ..alerts import Severity
+from ..evidence.watchdog import Closing, OwnFault
+from .check import Findings, check
+
+
+@check("WD001", "watchdog-failed", Severity.INFO, OwnFault)
+def watchdog_failed(seen: OwnFault) -> Findings:
+    """A part of the watchdog raised; the run went on without it.
+
+    **What it sees.** An exception inside a check, an observer or a sink. It is reported once, with its traceback, and
+    the part is switched off for the rest of the run.
+
+    **Why it matters.** What the part would have found stays unknown, so the verdict is ``incomplete`` instead of
+    ``pass``.
+
+    **How to fix.** Nothing is wrong with your run. Please report the traceback from ``watchdog.jsonl``.
+
+    **When to ignore.** Never: silence would look like health.
+
+    **Limits.** A crash of the interpreter itself cannot be reported.
+
+    **Sources.** The third promise of this project: it never takes a run down by itself.
+    """
+    yield watchdog_failed.alert(
+        seen,
+        f"{seen.what} raised {seen.error}"[:99],
+        hint="the run is not affected; report the traceback kept in the record",
+        subjects=(seen.what,),
+        evidence={"traceback": seen.traceback},
+    )
+
+
+@check("WD002", "nothing-judged", Severity.INFO, Closing)
+def nothing_judged(seen: Closing) -> Findings:
+    """The fit ended and no check had come to a verdict.
+
+    **What it sees.** The number of checks that judged anything by the end of ``fit``.
+
+    **Why it matters.** A run that ends before its first step, or a selection that fits nothing, would otherwise look
+    like a healthy one. The verdict is ``incomplete``.
+
+    **How to fix.** Train for at least one batch; look at the list of skipped checks and their reasons.
+
+    **When to ignore.** Where a fit of zero batches is meant.
+
+    **Limits.** Says nothing about single checks; the closing lines count those.
+
+    **Sources.** A watchdog that never woke up also keeps quiet.
+    """
+    if not seen.judged:
+        yield nothing_judged.alert(
+            seen,
+            f"no check came to a verdict in {seen.batches} batches and {seen.attempts} optimizer steps",
+            hint="train at least one batch with the watchdog attached, and look at the skipped checks' reasons",
+            evidence={"batches": seen.batches, "attempts": seen.attempts},
+        )

@@ -1,0 +1,1 @@
+"""What can be seen of a run. Observers read tensors and never change them."""

@@ -1,0 +1,56 @@
+"""A moment of a run, as observers get it, and the way back from measurement to judgement."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from torch import Tensor
+
+from ..evidence.base import Evidence
+from .packet import Packet
+
+Reader: TypeAlias = Callable[[Mapping[str, Tensor]], Iterable[Evidence] | None]
+
+
+@dataclass
+class Moment:
+    """Where the run is, and what observers hand over there.
+
+    Attributes:
+        step: optimizer step on the x axis of the user's own curves.
+        epoch: current epoch.
+        batch: training batches of this fit so far, from 0.
+        attempt: optimizer steps attempted so far, of any optimizer.
+        sampled: may device work be queued at this moment?
+        sync: may the device be read at this moment? Only before the first optimizer step and in the first
+            validation batch.
+        stage: ``train`` or ``validation``.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    attempt: int = 0
+    sampled: bool = False
+    sync: bool = False
+    stage: str = "train"
+    packet: Packet = field(default_factory=Packet)
+    readers: list[Reader] = field(default_factory=list)
+    evidence: list[Evidence] = field(default_factory=list)
+
+    def emit(self, evidence: Evidence) -> None:
+        """Hand over evidence that is already on the host; it is judged at the end of the current hook."""
+        self.evidence.append(evidence)
+
+    def ask(self, tensors: Mapping[str, Tensor], then: Reader) -> None:
+        """Queue small tensors of one device for the sample's single transfer.
+
+        ``then`` is called with them on the CPU when they have arrived (in the first step at the end of the current
+        hook, else at the next step) and returns evidence to judge.
+        """
+        self.packet.put(tensors)
+        self.readers.append(then)
+
+    def tags(self) -> dict[str, int | str]:
+        """Keyword arguments that every piece of evidence takes from its moment."""
+        return {"step": self.step, "epoch": self.epoch, "stage": self.stage}

@@ -1,0 +1,86 @@
+"""What an observer is: something that sees moments of a run and hands over evidence."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from .moment import Moment
+from .run import Run
+
+
+class Observer:
+    """Override the moments that matter; the others cost nothing.
+
+    Every method is called on every step; work on a device belongs under ``if at.sampled``. Nothing here may change a
+    tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or keep a tensor of the user's
+    alive beyond the step. An observer that raises is switched off and reported as ``WD001``; the run goes on.
+
+    The order in one step of automatic optimisation: ``batch``, ``around_step`` entered, forward, ``output``,
+    ``around_step`` left, ``before_backward``, ``after_backward`` (gradients still scaled), ``before_optimizer_step``
+    (unscaled unless fused, not yet clipped), ``after_optimizer_step`` (gradients as applied; not called for a step
+    that the loss scaler skips), ``batch_end``. In manual optimisation everything from ``before_backward`` to
+    ``after_optimizer_step`` happens, any number of times, inside ``around_step`` and before ``output``.
+    """
+
+    codes: tuple[str, ...] = ()
+    """Codes or prefixes of the checks that need this observer; it is not made when none of them is selected."""
+
+    def start(self, run: Run, at: Moment) -> None:
+        """Everything is set up, the first step has not begun."""
+
+    def batch(self, at: Moment, batch: Any) -> None:
+        """A training batch is on its device."""
+
+    def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        """Scopes to enter around a sampled training or validation step, outermost first."""
+        return ()
+
+    def output(self, at: Moment, output: Any) -> None:
+        """The step has returned; ``output`` is what ``training_step`` gave."""
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        """``loss`` is scaled and divided by the accumulation."""
+
+    def after_backward(self, at: Moment) -> None:
+        """Gradients of this micro-batch have been added; still scaled."""
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        """An attempt to step; ``at.attempt`` is its number."""
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        """The optimizer has really stepped; gradients are as it applied them."""
+
+    def batch_end(self, at: Moment, output: Any) -> None:
+        """The batch is done; ``output`` is what Lightning hands to ``on_train_batch_end``."""
+
+    def epoch_end(self, at: Moment) -> None:
+        """A training epoch is done."""
+
+    def validation_batch(self, at: Moment, batch: Any) -> None:
+        """The first validation batch of the run (of the sanity check, where there is one); ``at.sync`` is true."""
+
+    def validation_end(self, at: Moment) -> None:
+        """A validation loop has ended (the sanity check's included)."""
+
+    def metrics(self, at: Moment, values: Mapping[str, Any]) -> None:
+        """After ``validation_end``: what the user has logged so far."""
+
+    def failed(self, at: Moment, error: BaseException) -> None:
+        """The run raises ``error``; reading the device is allowed and may itself fail."""
+
+    def end(self, at: Moment) -> None:
+        """The fit is over; reading the device is allowed."""
+
+
+def is_plain(tensor: Any) -> bool:
+    """May the values of this be looked at? No subclass (DTensor, FakeTensor), no functorch wrapper, meta or nested."""
+    return (
+        type(tensor) in (Tensor, torch.nn.Parameter)
+        and not tensor.is_meta
+        and not tensor.is_nested
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # type: ignore[attr-defined]
+    )

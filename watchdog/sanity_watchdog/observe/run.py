@@ -1,0 +1,72 @@
+"""The run as observers know it: what the Trainer was asked for, without the Trainer."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One learning-rate schedule and when the loop advances it."""
+
+    scheduler: Any
+    interval: str = "epoch"
+    frequency: int = 1
+    monitor: str | None = None
+    optimizer: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is fixed when the first step begins.
+
+    Attributes:
+        module: the LightningModule that trains (the original one, not a wrapper of a strategy).
+        optimizers: the torch optimizers, in order.
+        schedules: the schedules with the interval that the loop uses.
+        precision: precision asked of the Trainer, such as ``"16-mixed"``.
+        plugin: Lightning's precision plugin.
+        scaler: the loss scaler of the plugin, or of the user's module in manual optimisation.
+        accelerator: ``cpu``, ``cuda``, ``mps``, ``tpu``, …
+        device: root device.
+        strategy: class name of the strategy.
+        world: number of processes. rank: this one.
+        automatic: automatic optimisation?
+        accumulate: batches per optimizer step.
+        clip: ``(value, algorithm)`` or None.
+        max_steps, max_epochs: limits of the fit, -1 for none.
+        batches_per_epoch: training batches per epoch, ``inf`` for streams of unknown length.
+        resumed: continues from a checkpoint?
+        loaders: training dataloaders, flattened. validation_loaders: likewise.
+        targets: other accelerators to judge for.
+        num_classes, expected_loss: the callback's own arguments, only where no loss call can be read.
+        every_n_steps: sampling interval.
+    """
+
+    module: nn.Module
+    optimizers: tuple[Optimizer, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    precision: str = "32-true"
+    plugin: Any = None
+    scaler: Any = None
+    accelerator: str = "cpu"
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    strategy: str = "SingleDeviceStrategy"
+    world: int = 1
+    rank: int = 0
+    automatic: bool = True
+    accumulate: int = 1
+    clip: tuple[float, str] | None = None
+    max_steps: int = -1
+    max_epochs: int = -1
+    batches_per_epoch: float = float("inf")
+    resumed: bool = False
+    loaders: tuple[Any, ...] = ()
+    validation_loaders: tuple[Any, ...] = ()
+    targets: tuple[str, ...] = ()
+    num_classes: int | None = None
+    expected_loss: float | None = None
+    every_n_steps: int = 101

@@ -1,0 +1,14 @@
+"""Which optimizer attempts are looked at."""
+
+EARLY = frozenset((0, 1, 2, 3, 5, 8, 13, 21, 34, 55))
+
+
+def sampled(attempt: int, every: int) -> bool:
+    """Is the ``attempt``-th optimizer step (of any optimizer, from 0) looked at?
+
+    Early attempts are sampled densely, later ones in pairs ``(s, s + 1)``: with an odd prime ``every`` a pair meets
+    both of two alternating heads and every phase of a longer alternation in turn.
+    """
+    if attempt <= 55:
+        return attempt in EARLY or every == 1
+    return attempt % every == 0 or (attempt - 1) % every == 0
