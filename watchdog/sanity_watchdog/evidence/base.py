@@ -16,3 +16,11 @@ class Evidence:
     step: int = 0
     epoch: int = 0
     stage: str = "train"
+
+    @property
+    def scope(self) -> str:
+        """What an alert about this may be cleared by: a later quiet judgement of evidence with the same scope.
+
+        Equals the second part of the alert's key: the user's ``file:line`` where there is one, else the stage.
+        """
+        return self.stage

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from torch import Tensor
 
 from ..evidence.base import Evidence
 from .packet import Packet
+from .run import Run
 
 Reader: TypeAlias = Callable[[Mapping[str, Tensor]], Iterable[Evidence] | None]
 
@@ -17,6 +18,7 @@ class Moment:
     """Where the run is, and what observers hand over there.
 
     Attributes:
+        run: what is fixed; before ``Observer.start`` (in the sanity check) without the training loaders.
         step: optimizer step on the x axis of the user's own curves.
         epoch: current epoch.
         batch: training batches of this fit so far, from 0.
@@ -25,8 +27,10 @@ class Moment:
         sync: may the device be read at this moment? Only before the first optimizer step and in the first
             validation batch.
         stage: ``train`` or ``validation``.
+        trace: what the loss-call observer recorded in this step, for observers after it.
     """
 
+    run: Run
     step: int = 0
     epoch: int = 0
     batch: int = 0
@@ -34,6 +38,7 @@ class Moment:
     sampled: bool = False
     sync: bool = False
     stage: str = "train"
+    trace: Any = None
     packet: Packet = field(default_factory=Packet)
     readers: list[Reader] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)
@@ -51,6 +56,12 @@ class Moment:
         self.packet.put(tensors)
         self.readers.append(then)
 
-    def tags(self) -> dict[str, int | str]:
+    def renew(self) -> tuple[Packet, list[Reader]]:
+        """Take what was asked for, and start afresh."""
+        taken = self.packet, self.readers
+        self.packet, self.readers = Packet(), []
+        return taken
+
+    def tags(self) -> dict[str, Any]:
         """Keyword arguments that every piece of evidence takes from its moment."""
         return {"step": self.step, "epoch": self.epoch, "stage": self.stage}

@@ -22,7 +22,7 @@ class Packet:
         return len(self._entries)
 
     def put(self, tensors: Mapping[str, Tensor]) -> int:
-        """Queue detached copies of named tensors of one device; returns the number to ``read`` them by."""
+        """Queue named tensors of one device; nothing may change them before ``send``. Returns their place in ``read``."""
         layout: dict[str, tuple[torch.dtype, torch.Size, int]] = {}
         device = torch.device("cpu")
         for name, tensor in tensors.items():

@@ -1,0 +1,165 @@
+"""Reads a Lightning Trainer into a ``Run``: together with ``callback.py`` the only place that knows a Trainer."""
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from . import __version__
+from .observe.run import Run, Schedule
+from .settings import Settings
+from .summary import RunInfo
+
+RECORD = "watchdog.jsonl"
+
+
+def flat_loaders(loaders: Any) -> Iterator[Any]:
+    """Dataloaders out of whatever structure the user gave."""
+    if loaders is None:
+        return
+    inner = getattr(loaders, "iterables", loaders)  # CombinedLoader
+    if isinstance(inner, dict):
+        for loader in inner.values():
+            yield from flat_loaders(loader)
+    elif isinstance(inner, (list, tuple)):
+        for loader in inner:
+            yield from flat_loaders(loader)
+    else:
+        yield inner
+
+
+def logged_step(trainer: Any) -> int:
+    """The x-axis step of what the user logs now: optimizer steps before this batch's own."""
+    loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
+    step = getattr(loop, "_batches_that_stepped", None)  # private; ``global_step`` counts every optimizer's steps
+    return int(step if isinstance(step, int) else trainer.global_step)
+
+
+def scaler_of(trainer: Any, module: Any) -> Any:
+    """The loss scaler: of the precision plugin, or an attribute of the module in manual optimisation."""
+    found = getattr(trainer.precision_plugin, "scaler", None)
+    if found is None:
+        kinds = (torch.amp.GradScaler,)
+        found = next((v for v in vars(module).values() if isinstance(v, kinds)), None)
+    return found
+
+
+def accelerator_name(trainer: Any) -> str:
+    """``cpu``, ``cuda``, ``mps``, ``tpu``, … whatever the Trainer was asked for."""
+    device = trainer.strategy.root_device.type
+    return "tpu" if device == "xla" else str(device)
+
+
+def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool) -> Run:
+    """What observers know of the run. ``complete`` once the training loaders exist."""
+    clip = trainer.gradient_clip_val
+    schedules = tuple(
+        Schedule(c.scheduler, c.interval, c.frequency, c.monitor, _index(c.scheduler, trainer.optimizers))
+        for c in getattr(trainer, "lr_scheduler_configs", ())
+    )
+    return Run(
+        module=module,
+        optimizers=tuple(getattr(o, "optimizer", o) for o in trainer.optimizers),
+        schedules=schedules,
+        precision=str(getattr(trainer, "precision", "32-true")),
+        plugin=trainer.precision_plugin,
+        scaler=scaler_of(trainer, module),
+        accelerator=accelerator_name(trainer),
+        device=trainer.strategy.root_device,
+        strategy=type(trainer.strategy).__name__,
+        world=trainer.world_size,
+        rank=trainer.global_rank,
+        automatic=module.automatic_optimization,
+        accumulate=trainer.accumulate_grad_batches,
+        clip=None if not clip else (float(clip), str(trainer.gradient_clip_algorithm or "norm")),
+        max_steps=trainer.max_steps,
+        max_epochs=-1 if trainer.max_epochs is None else trainer.max_epochs,
+        batches_per_epoch=trainer.num_training_batches if complete else float("inf"),
+        resumed=trainer.ckpt_path is not None or trainer.global_step > 0,
+        loaders=tuple(flat_loaders(trainer.train_dataloader)) if complete else (),
+        validation_loaders=tuple(flat_loaders(trainer.val_dataloaders)),
+        targets=settings.targets,
+        num_classes=settings.num_classes,
+        expected_loss=settings.expected_loss,
+        every_n_steps=settings.every_n_steps,
+    )
+
+
+def _index(scheduler: Any, optimizers: Iterable[Any]) -> int:
+    mine = getattr(scheduler, "optimizer", None)
+    return next((i for i, o in enumerate(optimizers) if mine in (o, getattr(o, "optimizer", o))), 0)
+
+
+def info_of(trainer: Any, settings: Settings, log_dir: str | None) -> RunInfo:
+    """Where the run writes. ``log_dir`` is a collective of all ranks and is read in ``setup``."""
+    rank, quick = trainer.global_rank, bool(trainer.fast_dev_run)
+    directory = None if quick else (log_dir or trainer.default_root_dir)
+    return RunInfo(
+        directory=directory,
+        record=record_path(settings.record, directory, rank),
+        writers=tuple(_writers(trainer)) if rank == 0 and not quick else (),
+        echo=echo(trainer) if rank == 0 else lambda _: None,
+        rank=rank,
+        world=trainer.world_size,
+        versions=versions(),
+        started=time.time(),
+        settings={
+            "select": list(settings.select),
+            "ignore": dict(settings.ignore),
+            "options": {k: dict(v) for k, v in settings.options.items()},
+            "every_n_steps": settings.every_n_steps,
+            "targets": list(settings.targets),
+            "fail_on": settings.policy.reason,
+        },
+    )
+
+
+def record_path(asked: str | None, directory: str | None, rank: int) -> str | None:
+    """Path of this rank's record; a folder that was asked for gets the default name."""
+    if asked is None and (directory is None or "://" in directory):
+        return None
+    path = asked or os.path.join(directory or "", RECORD)
+    if path.endswith(os.sep) or os.path.isdir(path):
+        path = os.path.join(path, RECORD)
+    stem, end = os.path.splitext(path)
+    return path if rank == 0 else f"{stem}.rank{rank}{end}"
+
+
+def _writers(trainer: Any) -> Iterator[Callable[[], Any]]:
+    for logger in trainer.loggers:
+        if any(base.__name__ == "TensorBoardLogger" for base in type(logger).__mro__):
+            yield lambda logger=logger: logger.experiment  # made when there is something to write
+
+
+def echo(trainer: Any) -> Callable[[str], None]:
+    """Print on stderr, through the progress bar's own ``print`` where one is live."""
+
+    def line(text: str) -> None:
+        bar = getattr(trainer, "progress_bar_callback", None)
+        if bar is not None and getattr(bar, "is_enabled", False) and hasattr(bar, "print"):
+            try:
+                live = any(getattr(b, "disable", True) is False for b in (getattr(bar, "_train_progress_bar", None),))
+                if live:
+                    bar.print(text, file=sys.stderr)
+                    return
+            except Exception:  # noqa: BLE001, S110
+                pass
+        print(text, file=sys.stderr, flush=True)
+
+    return line
+
+
+def versions() -> dict[str, str]:
+    """Of everything whose version explains a difference."""
+    found = {"python": platform.python_version(), "sanity-watchdog": __version__, "torch": torch.__version__}
+    for name in ("lightning", "pytorch-lightning", "torchmetrics", "tensorboard"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

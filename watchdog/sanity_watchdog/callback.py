@@ -1,0 +1,344 @@
+"""The Lightning callbacks. With ``adapter.py`` the only place that knows a Trainer; every hook delegates."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from lightning.pytorch import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import adapter
+from .alerts import Alert
+from .checks import CHECKS
+from .logger import DiagnosticsLogger
+from .observe.registry import OBSERVERS
+from .policy import SanityCheckFailed
+from .settings import Settings
+from .sinks import default_sinks
+from .summary import Sink, Summary
+from .watch import Watch
+
+P = ParamSpec("P")
+S = TypeVar("S", bound="SanityWatchdog")
+
+
+def _harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
+
+    @functools.wraps(hook)
+    def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except SanityCheckFailed:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._own_fault(hook.__name__, error)
+
+    return guarded
+
+
+class SanityWatchdog(Callback):
+    """Watches a training run and tells what is silently wrong with it.
+
+    Args:
+        num_classes: number of classes k, only where no loss call can be read; the first loss is then judged
+            against ln k.
+        expected_loss: expected first loss in nats, only where no loss call can be read.
+        select: codes, prefixes of codes or names of the checks to run; all where empty.
+        ignore: the same, or ``"WD301:*.mask"`` to silence single subjects; a mapping adds a reason to each entry.
+        options: options of single checks, such as ``{"WD101": {"tolerance": 0.3}}``.
+        every_n_steps: later samples are pairs of optimizer steps this far apart; an odd prime sees every phase of an
+            alternation.
+        targets: accelerators to judge portability for, besides the present one: ``cpu``, ``cuda``, ``mps``, ``tpu``,
+            ``xpu``.
+        fail_on: severity that stops the run: ``None``, ``"info"``, ``"warning"``, ``"error"``, or ``"auto"``: errors
+            where the environment variable ``CI`` is set. ``SANITY_WATCHDOG_FAIL_ON`` overrides ``"auto"``.
+        record: file or folder of ``watchdog.jsonl``; beside the logs by default (also ``SANITY_WATCHDOG_RECORD``).
+        on_alert: called with each new alert.
+        sinks: further places to write to.
+
+    Raises:
+        ValueError: for unknown codes, options, severities or targets; the message lists the valid ones.
+    """
+
+    selection: tuple[str, ...] = ()
+    """What ``select`` is where it is not given."""
+
+    def __init__(
+        self,
+        *,
+        num_classes: int | None = None,
+        expected_loss: float | None = None,
+        select: Sequence[str] = (),
+        ignore: Sequence[str] | Mapping[str, str] = (),
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        every_n_steps: int = 101,
+        targets: Sequence[str] = (),
+        fail_on: str | None = "auto",
+        record: str | os.PathLike[str] | None = None,
+        on_alert: Callable[[Alert], None] | None = None,
+        sinks: Sequence[Sink] | None = None,
+    ) -> None:
+        self.settings = Settings.make(
+            select=select or self.selection,
+            ignore=ignore,
+            options=options,
+            every_n_steps=every_n_steps,
+            targets=targets,
+            fail_on=fail_on,
+            record=record,
+            num_classes=num_classes,
+            expected_loss=expected_loss,
+        )
+        self._on_alert = on_alert
+        self._more_sinks = tuple(sinks or ())
+        self._logger: DiagnosticsLogger | None = None
+        self._watch: Watch | None = None
+        self._hooks: list[Any] = []
+        self._undo: Callable[[], None] | None = None
+        self._validated = False
+        self._leads = False
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """Alerts of the current or last fit: ranked, merged, without what a root cause explains."""
+        return self._logger.alerts if self._logger is not None else ()
+
+    @property
+    def verdict(self) -> str:
+        """``pass``, ``warn``, ``fail``, or ``incomplete`` where a check broke or nothing was judged."""
+        if self._logger is None:
+            return "incomplete"
+        return self._logger.summary.verdict if self._logger.closed else self._logger.verdict
+
+    @property
+    def summary(self) -> Summary:
+        """What there is to say about the last fit, once it is over."""
+        return self._logger.summary if self._logger is not None else Summary("incomplete")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_undo": None}
+
+    # -- life of a fit
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage != "fit":
+            return
+        family = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
+        settings = functools.reduce(Settings.joined, (c.settings for c in family))
+        log_dir = trainer.log_dir  # a collective: every rank reads it, here and only here
+        self._leads = family[0] is self
+        if not self._leads:
+            self._logger = family[0]._logger
+            return
+        self._begin(trainer, settings, log_dir, family)
+
+    @_harmless
+    def _begin(
+        self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]
+    ) -> None:
+        self._end_watch()
+        self._validated = False
+        info = adapter.info_of(trainer, settings, log_dir)
+        sinks = [*default_sinks(), *(s for c in family for s in c._more_sinks)]
+        on_alert = [c._on_alert for c in family if c._on_alert is not None]
+
+        def tell(alert: Alert) -> None:
+            for one in on_alert:
+                one(alert)
+
+        self._logger = DiagnosticsLogger(settings, sinks, tell if on_alert else None)
+        for other in family[1:]:
+            other._logger = self._logger
+        self._logger.open(info)
+
+    def _looking(self, trainer: Any, module: Any, complete: bool) -> Watch | None:
+        logger = self._logger
+        if logger is None or logger.closed or not self._leads:
+            return None
+        run = adapter.describe(trainer, module, logger.settings, complete=complete)
+        if self._watch is None:
+            codes = [c.code for c in CHECKS if logger.settings.selected(c)]
+            chosen = [o() for o in OBSERVERS if any(code.startswith(o.codes) for code in codes)]
+            self._watch = Watch(run, chosen, logger)
+        if complete and not self._watch.started:
+            self._watch.start(run, adapter.logged_step(trainer), trainer.current_epoch)
+        return self._watch
+
+    @_harmless
+    def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
+        self._looking(trainer, pl_module, complete=False)
+
+    @_harmless
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        watch = self._looking(trainer, pl_module, complete=True)
+        for optimizer in watch.run.optimizers if watch is not None else ():
+            if hasattr(optimizer, "register_step_post_hook"):
+                self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+
+    # -- one step
+
+    @_harmless
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if (watch := self._watch) is not None:
+            watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
+            if watch.now.sampled:
+                self._wrap(watch, trainer.strategy, "training_step", batch)
+            self._enforce(watch)
+
+    def _wrap(self, watch: Watch, strategy: Any, name: str, batch: Any) -> None:
+        step = getattr(strategy, name)
+
+        @functools.wraps(step)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with watch.around_step(batch):
+                output = step(*args, **kwargs)
+            watch.tell("output", output)
+            return output
+
+        setattr(strategy, name, watched)
+        self._undo = lambda: strategy.__dict__.pop(name, None)
+
+    def _unwrap(self) -> None:
+        if self._undo is not None:
+            self._undo()
+            self._undo = None
+
+    @_harmless
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        if self._watch is not None:
+            self._watch.tell("before_backward", loss)
+
+    @_harmless
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("after_backward")
+
+    @_harmless
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        if (watch := self._watch) is not None:
+            first = watch.attempts == 0
+            watch.before_optimizer_step(getattr(optimizer, "optimizer", optimizer))
+            if first:
+                self._enforce(watch)
+
+    @_harmless
+    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("after_optimizer_step", optimizer)
+
+    @_harmless
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (watch := self._watch) is not None:
+            self._unwrap()
+            watch.batch_end(outputs)
+            self._enforce(watch)
+
+    @_harmless
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("epoch_end")
+
+    # -- validation
+
+    @_harmless
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if (watch := self._watch) is not None and not self._validated:
+            watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
+            self._wrap(watch, trainer.strategy, "validation_step", batch)
+
+    @_harmless
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if self._watch is not None and not self._validated:
+            self._validated = True
+            self._unwrap()
+
+    @_harmless
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if (watch := self._watch) is not None:
+            watch.tell("validation_end")
+            watch.tell("metrics", trainer.callback_metrics)
+
+    # -- the end, one way or another
+
+    @_harmless
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        if (watch := self._watch) is not None:
+            watch.end()
+            failure = self._failure(watch)
+            self._finish(stopped=failure is not None)
+            if failure is not None:
+                raise failure
+
+    @_harmless
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self._unwrap()
+        stopped = isinstance(exception, SanityCheckFailed)
+        if self._watch is not None and not stopped:
+            self._watch.failed(exception)
+        self._finish(stopped)
+
+    @_harmless
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if stage == "fit":
+            self._finish()
+
+    def _failure(self, watch: Watch) -> SanityCheckFailed | None:
+        logger = watch.logger
+        return logger.settings.policy.stop(logger.alerts) if logger.must_stop() else None
+
+    def _enforce(self, watch: Watch) -> None:
+        failure = self._failure(watch)
+        if failure is not None:
+            raise failure
+
+    def _finish(self, stopped: bool = False) -> None:
+        logger, watch = self._logger, self._watch
+        if logger is not None and self._leads:
+            reason = logger.settings.policy.reason if stopped else ""
+            step, batches, attempts = (watch.now.step, watch.batches, watch.attempts) if watch else (0, 0, 0)
+            logger.close(step, batches, attempts, reason)
+        self._end_watch()
+
+    def _end_watch(self) -> None:
+        self._unwrap()
+        for handle in self._hooks:
+            handle.remove()
+        self._hooks.clear()
+        self._watch = None
+
+    def _own_fault(self, hook: str, error: Exception) -> None:
+        if self._logger is not None:
+            with contextlib.suppress(Exception):
+                self._logger.own_fault(f"hook {hook}", error)
+
+
+class LossWatch(SanityWatchdog):
+    """The first loss, labels, data and outputs (``WD1xx``) only."""
+
+    selection = ("WD1",)
+
+
+class GradientWatch(SanityWatchdog):
+    """Gradients and number formats (``WD2xx``) only."""
+
+    selection = ("WD2",)
+
+
+class ParameterWatch(SanityWatchdog):
+    """Parameters and optimizers (``WD3xx``) only."""
+
+    selection = ("WD3",)
+
+
+class CompatibilityWatch(SanityWatchdog):
+    """Device, dtype and portability (``WD4xx``) only."""
+
+    selection = ("WD4",)

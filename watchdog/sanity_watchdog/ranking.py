@@ -1,0 +1,47 @@
+"""Which alert is the root cause, and which a symptom that it explains."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from .alerts import Alert, Severity
+
+
+def explain(
+    alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]], causes: Iterable[Alert] | None = None
+) -> tuple[list[Alert], list[Alert]]:
+    """Split ``alerts`` into those that stand and those that another one explains away.
+
+    A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
+    without subjects is explained by either. An INFO never explains anything worse.
+
+    Args:
+        alerts: open alerts.
+        implied_by: code to the codes of its root causes.
+        causes: alerts that may explain; ``alerts`` themselves where None (ignored ones count as causes as well).
+    """
+    open_alerts = list(alerts)
+    by_code: dict[str, list[Alert]] = {}
+    for cause in open_alerts if causes is None else causes:
+        by_code.setdefault(cause.code, []).append(cause)
+    standing, explained = [], []
+    for alert in open_alerts:
+        left = set(alert.subjects)
+        gone = False
+        for code in implied_by.get(alert.code, ()):
+            for cause in by_code.get(code, ()):
+                if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
+                    continue
+                if not cause.subjects or not alert.subjects:
+                    gone = True
+                left -= set(cause.subjects)
+        if gone or (alert.subjects and not left):
+            explained.append(alert)
+        else:
+            standing.append(replace(alert, subjects=tuple(s for s in alert.subjects if s in left)))
+    return standing, explained
+
+
+def ranked(alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]]) -> list[Alert]:
+    """Alerts with the most likely root cause first: severity, then what explains others, then the earliest."""
+    causes = {code for several in implied_by.values() for code in several}
+    return sorted(alerts, key=lambda a: (-a.severity, a.step, a.code not in causes, a.code, a.where))

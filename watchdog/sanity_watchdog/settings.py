@@ -1,0 +1,156 @@
+"""What a user may set, checked before anything runs."""
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .alerts import Alert
+from .checks import CHECKS
+from .checks.check import Check
+from .policy import Policy
+
+TARGETS = ("cpu", "cuda", "mps", "tpu", "xpu")
+
+
+def _matches(pattern: str, check: Check[Any]) -> bool:
+    return check.code.startswith(pattern) or check.name == pattern
+
+
+def _known(pattern: str, what: str) -> None:
+    if not any(_matches(pattern, c) for c in CHECKS) or not pattern:
+        valid = ", ".join(f"{c.code} {c.name}" for c in CHECKS)
+        raise ValueError(f"unknown check {pattern!r} in {what}; valid are codes, prefixes of codes and names: {valid}")
+
+
+def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        raise TypeError(f"{what} takes a list of codes, not the string {value!r}: write {what}=[{value!r}]")
+    return tuple(value)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The callback's arguments, validated.
+
+    Raises:
+        ValueError: for an unknown code, option, severity or target; the message lists the valid ones.
+        TypeError: for a value of the wrong kind.
+    """
+
+    select: tuple[str, ...] = ()
+    ignore: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    every_n_steps: int = 101
+    targets: tuple[str, ...] = ()
+    policy: Policy = field(default_factory=Policy)
+    record: str | None = None
+    num_classes: int | None = None
+    expected_loss: float | None = None
+
+    @classmethod
+    def make(
+        cls,
+        *,
+        select: Iterable[str] = (),
+        ignore: Iterable[str] | Mapping[str, str] = (),
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+        every_n_steps: int = 101,
+        targets: Iterable[str] = (),
+        fail_on: str | None = "auto",
+        record: str | os.PathLike[str] | None = None,
+        num_classes: int | None = None,
+        expected_loss: float | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> "Settings":
+        """Settings from the callback's arguments and the environment."""
+        chosen = _strings(select, "select")
+        for pattern in chosen:
+            _known(pattern, "select")
+        silenced = dict(ignore) if isinstance(ignore, Mapping) else dict.fromkeys(_strings(ignore, "ignore"), "")
+        for entry in silenced:
+            _known(entry.partition(":")[0], "ignore")
+        both = sorted(set(chosen) & set(silenced))
+        if both:
+            raise ValueError(f"{', '.join(both)} is both selected and ignored")
+        if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, int) or every_n_steps < 1:
+            raise ValueError(f"every_n_steps must be a whole number of at least 1, got {every_n_steps!r}")
+        aims = _strings(targets, "targets")
+        for target in aims:
+            if target not in TARGETS:
+                raise ValueError(f"unknown target {target!r}; valid are {', '.join(TARGETS)}")
+        if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 2):
+            raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+        if num_classes is not None and expected_loss is not None:
+            raise ValueError("num_classes and expected_loss contradict each other: give one of them")
+        where = record if record is not None else environ.get("SANITY_WATCHDOG_RECORD") or None
+        return cls(
+            select=chosen,
+            ignore=silenced,
+            options=_options(options or {}),
+            every_n_steps=every_n_steps,
+            targets=aims,
+            policy=Policy.resolve(fail_on, environ),
+            record=None if where is None else os.fspath(where),
+            num_classes=num_classes,
+            expected_loss=expected_loss,
+        )
+
+    def selected(self, check: Check[Any]) -> bool:
+        """Is this check to run? The watchdog's own always are."""
+        own = check.code.startswith("WD0")
+        whole = any(_matches(entry, check) for entry in self.ignore if ":" not in entry)
+        return own or (not whole and (not self.select or any(_matches(s, check) for s in self.select)))
+
+    def options_of(self, check: Check[Any]) -> Mapping[str, Any]:
+        """Options set for this check."""
+        return self.options.get(check.code, {})
+
+    def silences(self, alert: Alert, subject: str) -> str | None:
+        """The ``ignore`` entry that silences this alert for one subject (or, for ``""``, as a whole)."""
+        for entry in self.ignore:
+            pattern, colon, glob = entry.partition(":")
+            hit = alert.code.startswith(pattern) or alert.name == pattern
+            if hit and (not colon or fnmatch.fnmatchcase(subject or alert.where, glob)):
+                return entry
+        return None
+
+    def joined(self, other: "Settings") -> "Settings":
+        """One watch for several callbacks: selections are added, everything else must agree.
+
+        Raises:
+            ValueError: names the setting in which they differ.
+        """
+        from dataclasses import fields, replace
+
+        for item in fields(self):
+            mine, theirs = getattr(self, item.name), getattr(other, item.name)
+            if item.name != "select" and mine != theirs:
+                raise ValueError(
+                    f"two watchdog callbacks in one Trainer disagree on {item.name}: {mine!r} and {theirs!r}"
+                )
+        return replace(self, select=() if not (self.select and other.select) else self.select + other.select)
+
+
+def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for key, values in options.items():
+        chosen = [c for c in CHECKS if key in (c.code, c.name)]
+        if not chosen:
+            _known(key, "options")
+            raise ValueError(f"options are set for one check: write its code or name, not {key!r}")
+        check = chosen[0]
+        if not isinstance(values, Mapping):
+            raise TypeError(f"options[{key!r}] takes a dictionary of option names and values, got {values!r}")
+        for name, value in values.items():
+            if name not in check.options:
+                valid = ", ".join(check.options) or "none"
+                raise ValueError(f"unknown option {name!r} of {check.code} {check.name}; valid are {valid}")
+            if isinstance(check.options[name], (int, float)) and not isinstance(value, (int, float)):
+                raise TypeError(f"option {name!r} of {check.code} takes a number, got {value!r}")
+            found.setdefault(check.code, {})[name] = value
+    return found
+
+
+OnAlert = Callable[[Alert], None]

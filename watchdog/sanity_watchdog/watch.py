@@ -1,0 +1,184 @@
+"""One fit under observation: moments go to the observers, what they hand over to the logger."""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch.optim import Optimizer
+
+from .logger import DiagnosticsLogger
+from .observe.moment import Moment
+from .observe.observer import Observer
+from .observe.run import Run
+from .observe.sampling import sampled
+
+PATIENCE = 64
+"""Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
+is sampled by batches."""
+
+
+class Watch:
+    """Drives the observers through one fit. Nothing in here raises, but for the policy.
+
+    Args:
+        run: what is known before the first step.
+        observers: who looks.
+        logger: who judges.
+    """
+
+    def __init__(self, run: Run, observers: Iterable[Observer], logger: DiagnosticsLogger) -> None:
+        self.run = run
+        self.logger = logger
+        self.batches = 0
+        self.attempts = 0
+        self.started = False
+        self.now = Moment(run=run, sync=True)
+        self._steps_per_batch = 1
+        self._batch_attempts = 0
+        self._waiting: deque[Moment] = deque()
+        self._hooks: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
+        for observer in observers:
+            for name in (n for n in vars(Observer) if not n.startswith("_") and n != "codes"):
+                if getattr(type(observer), name) is not getattr(Observer, name):
+                    self._hooks[name].append((observer, getattr(observer, name)))
+
+    # -- moments
+
+    def start(self, run: Run, step: int, epoch: int) -> None:
+        """The first training step is about to begin."""
+        self.run = run
+        self.started = True
+        self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
+        for observer, method in tuple(self._hooks["start"]):
+            self._call(observer, method, run, self.now)
+        self._settle(self.now)
+
+    def batch(self, batch: Any, step: int, epoch: int) -> None:
+        """A training batch begins."""
+        self._drain(only_arrived=True)
+        self.logger.stepping = True
+        waiting_for_first = self.attempts == 0
+        if waiting_for_first and self.batches >= PATIENCE:
+            due = sampled(self.batches, self.run.every_n_steps)
+        else:
+            due = any(sampled(self.attempts + i, self.run.every_n_steps) for i in range(self._steps_per_batch))
+        self._batch_attempts = 0
+        self.now = Moment(
+            run=self.run,
+            step=step,
+            epoch=epoch,
+            batch=self.batches,
+            attempt=self.attempts,
+            sampled=due,
+            sync=waiting_for_first and self.batches < PATIENCE,
+        )
+        self._tell("batch", self.now, batch)
+        self._settle(self.now)
+
+    def validation_batch(self, batch: Any, step: int, epoch: int) -> None:
+        """The first validation batch begins."""
+        self.now = Moment(run=self.run, step=step, epoch=epoch, sampled=True, sync=True, stage="validation")
+        self._tell("validation_batch", self.now, batch)
+        self._settle(self.now)
+
+    def tell(self, hook: str, *args: Any) -> None:
+        """Any other moment of the current step."""
+        self._tell(hook, self.now, *args)
+        self._settle(self.now)
+
+    def before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """An attempt to step."""
+        self.now.attempt = self.attempts
+        self.tell("before_optimizer_step", optimizer)
+        self.attempts += 1
+        self._batch_attempts += 1
+
+    def batch_end(self, output: Any) -> None:
+        """A training batch is done."""
+        self.tell("batch_end", output)
+        self.batches += 1
+        self._steps_per_batch = max(1, self._batch_attempts)
+        if self.now.readers:
+            self._guard("the transfer to the host", self.now.packet.send)
+            self._waiting.append(self.now)
+
+    @contextmanager
+    def around_step(self, batch: Any) -> Iterator[None]:
+        """The observers' scopes around the user's step; left in reverse order whatever the step raises."""
+        entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
+        for observer, method in tuple(self._hooks["around_step"]):
+            scopes = self._call(observer, method, self.now, batch)
+            for scope in () if scopes is _FAILED else scopes:
+                if self._call(observer, scope.__enter__) is not _FAILED:
+                    entered.append((observer, scope))
+        try:
+            yield
+        finally:
+            for observer, scope in reversed(entered):
+                self._call(observer, scope.__exit__, None, None, None)
+
+    def failed(self, error: BaseException) -> None:
+        """The run raises; everything that is in flight is judged."""
+        self._tell("failed", self.now, error)
+        self._settle(self.now, read=True)
+        self._drain()
+
+    def end(self) -> None:
+        """The fit is over; everything that is in flight is judged."""
+        self._drain()
+        self.now = Moment(
+            run=self.run, step=self.now.step, epoch=self.now.epoch, batch=self.batches, attempt=self.attempts, sync=True
+        )
+        self._tell("end", self.now)
+        self._settle(self.now, read=True)
+
+    # -- from observers to the logger
+
+    def _tell(self, hook: str, at: Moment, *args: Any) -> None:
+        for observer, method in tuple(self._hooks[hook]):
+            self._call(observer, method, at, *args)
+
+    def _call(self, observer: Observer, method: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return method(*args)
+        except Exception as error:  # noqa: BLE001
+            self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
+            for name, methods in self._hooks.items():
+                self._hooks[name] = [pair for pair in methods if pair[0] is not observer]
+            return _FAILED
+
+    def _guard(self, what: str, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except Exception as error:  # noqa: BLE001
+            self.logger.own_fault(what, error, self.now.step)
+            return None
+
+    def _settle(self, at: Moment, read: bool = False) -> None:
+        if at.evidence:
+            evidence, at.evidence = at.evidence, []
+            for seen in evidence:
+                self._guard("the logger", lambda seen=seen: self.logger.take(seen))
+        if (at.sync or read) and at.readers:
+            self._deliver(at)
+        self.logger.flush(at.step)
+
+    def _deliver(self, at: Moment) -> None:
+        packet, readers = at.renew()
+        values: list[Mapping[str, Any]] | None = self._guard("the transfer to the host", packet.read)
+        for reader, one in zip(readers, values or (), strict=False):
+            evidence = self._guard(f"reader {reader.__qualname__}", lambda r=reader, v=one: tuple(r(v) or ()))
+            for seen in evidence or ():
+                self._guard("the logger", lambda seen=seen: self.logger.take(seen))
+
+    def _drain(self, only_arrived: bool = False) -> None:
+        while self._waiting:
+            if only_arrived and not self._waiting[0].packet.arrived():
+                return
+            at = self._waiting.popleft()
+            self._deliver(at)
+            self._settle(at)
+
+
+_FAILED = object()
