@@ -5,6 +5,7 @@ import math
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from sanity_watchdog import records
 from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.summary import Ignored, RunInfo, Summary
 
 TEXT = st.text(st.characters(), max_size=30)
 VALUES = st.one_of(TEXT, st.integers(), st.floats(), st.booleans(), st.none())
@@ -61,29 +63,35 @@ def test_evidence_keeps_its_order() -> None:
     )
 
 
-def test_summary_holds_everything() -> None:
+def test_summary_comes_back_equal() -> None:
     alert = Alert("WD301", "zeroed-parameter", Severity.ERROR, "all zero", evidence=(("share", math.nan),))
-    record = records.decode(
-        records.encode(
-            records.summary_record(
-                verdict="fail",
-                alerts=[alert],
-                ignored=[(alert, "meant so")],
-                judged={"WD301", "WD101"},
-                skipped={"WD201": "no fp16"},
-                broken={"WD102": "Traceback"},
-                unused=["WD9"],
-                vitals=["first loss 2.3"],
-                steps=7,
-            )
-        )
+    summary = Summary(
+        verdict="fail",
+        alerts=(alert,),
+        explained=(replace(alert, code="WD302"),),
+        ignored=(Ignored(alert, "WD301:*.mask", "meant so"),),
+        judged=("WD101", "WD301"),
+        skipped={"WD201": "no fp16"},
+        broken={"check WD102": "Traceback"},
+        unused_ignores=("WD9",),
+        vitals={"loss": "first loss 2.3"},
+        step=7,
+        batches=8,
+        attempts=9,
+        stopped_by="fail_on",
     )
+    record = records.decode(records.encode(records.summary_record(summary)))
     assert record["type"] == "summary"
-    assert record["judged"] == ["WD101", "WD301"]
-    assert records.alert_from_dict(record["alerts"][0]) == alert
-    assert record["ignored"][0]["reason"] == "meant so"
-    assert (record["verdict"], record["steps"], record["unused"]) == ("fail", 7, ["WD9"])
-    assert (record["skipped"], record["broken"]) == ({"WD201": "no fp16"}, {"WD102": "Traceback"})
+    assert records.summary_from_record(record) == summary
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"verdict": "fine"}, {"verdict": None}, {"alerts": [{}]}, {"ignored": [{}]}, {"step": None}, {"skipped": 3}],
+)
+def test_a_malformed_summary_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"not a|unknown"):
+        records.summary_from_record(records.summary_record(Summary("pass")) | change)
 
 
 def test_objects_without_a_place_in_json_become_text() -> None:
@@ -95,7 +103,7 @@ def test_objects_without_a_place_in_json_become_text() -> None:
 
 
 def _written(path: Path, *, tail: bytes = b"") -> Path:
-    lines = [records.encode(records.run_record({"rank": 0})), records.encode(records.scalars_record(3, {"x": 1.0}))]
+    lines = [records.encode(records.run_record(RunInfo())), records.encode(records.scalars_record(3, {"x": 1.0}))]
     path.write_bytes("".join(line + "\n" for line in lines).encode() + tail)
     return path
 

@@ -3,12 +3,11 @@
 A record is one JSON object on one line, in pure ASCII. Each has ``v`` (the version of the format), ``type`` and
 ``time`` (seconds since 1970). The types, in the order in which a run writes them:
 
-``run``      a fit begins: ``run`` holds its settings and versions.
+``run``      a fit begins: ``run`` holds its directory, ranks, settings and versions.
 ``alert``    ``alert``: a new alert, or one whose severity or count has changed; the last one of its key holds.
 ``cleared``  ``alert``: its condition is gone.
 ``scalars``  ``step`` and ``values``: points of curves.
-``summary``  the fit is over: ``verdict``, ``alerts``, ``ignored``, ``judged``, ``skipped``, ``broken``, ``unused``,
-             ``vitals``, ``steps``.
+``summary``  the fit is over: the fields of :class:`~sanity_watchdog.summary.Summary`.
 
 The same objects travel in ``watchdog.jsonl`` and, as a JSON list per step, in TensorBoard's event files. NaN and the
 infinities, which JSON lacks, are ``{"$f": "nan"}``, ``{"$f": "inf"}`` and ``{"$f": "-inf"}``. Readers ignore fields
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from .alerts import Alert, Severity
+from .summary import VERDICTS, Ignored, RunInfo, Summary
 
 VERSION = 1
 Record: TypeAlias = dict[str, Any]
@@ -74,9 +74,10 @@ def _record(kind: str, **content: Any) -> Record:
     return {"v": VERSION, "type": kind, "time": time.time(), **content}
 
 
-def run_record(run: Mapping[str, Any]) -> Record:
-    """A fit begins; ``run`` is free-form: versions, settings, device."""
-    return _record("run", run=dict(run))
+def run_record(info: RunInfo) -> Record:
+    """A fit begins."""
+    fields = ("directory", "rank", "world", "versions", "settings", "started")
+    return _record("run", run={name: getattr(info, name) for name in fields})
 
 
 def alert_record(alert: Alert) -> Record:
@@ -94,43 +95,56 @@ def scalars_record(step: int, values: Mapping[str, float]) -> Record:
     return _record("scalars", step=step, values=dict(values))
 
 
-def summary_record(
-    *,
-    verdict: str,
-    alerts: Iterable[Alert] = (),
-    ignored: Iterable[tuple[Alert, str]] = (),
-    judged: Iterable[str] = (),
-    skipped: Mapping[str, str] | None = None,
-    broken: Mapping[str, str] | None = None,
-    unused: Iterable[str] = (),
-    vitals: Iterable[str] = (),
-    steps: int = 0,
-) -> Record:
-    """A fit is over.
-
-    Args:
-        verdict: ``pass``, ``warn``, ``fail`` or ``incomplete``.
-        alerts: ranked, the likeliest root cause first.
-        ignored: silenced alerts, each with the reason given.
-        judged: codes that came to a verdict.
-        skipped: code to the reason why it could not judge.
-        broken: what raised, to its traceback.
-        unused: entries of ``ignore`` that silenced nothing.
-        vitals: fragments of the closing line.
-        steps: optimizer steps of the fit.
-    """
+def summary_record(summary: Summary) -> Record:
+    """A fit is over."""
+    fields = {name: getattr(summary, name) for name in summary.__dataclass_fields__}
     return _record(
         "summary",
-        verdict=verdict,
-        alerts=[alert_to_dict(a) for a in alerts],
-        ignored=[{"alert": alert_to_dict(a), "reason": reason} for a, reason in ignored],
-        judged=sorted(judged),
-        skipped=dict(skipped or {}),
-        broken=dict(broken or {}),
-        unused=list(unused),
-        vitals=list(vitals),
-        steps=steps,
+        **fields
+        | {
+            "alerts": [alert_to_dict(a) for a in summary.alerts],
+            "explained": [alert_to_dict(a) for a in summary.explained],
+            "ignored": [
+                {"alert": alert_to_dict(i.alert), "entry": i.entry, "reason": i.reason} for i in summary.ignored
+            ],
+        },
     )
+
+
+def summary_from_record(record: Mapping[str, Any]) -> Summary:
+    """The summary that :func:`summary_record` was given.
+
+    Raises:
+        ValueError: if a field is missing or of the wrong kind.
+    """
+    try:
+        verdict = record["verdict"]
+        if verdict not in VERDICTS:
+            raise ValueError(f"unknown verdict {verdict!r}")
+        return Summary(
+            verdict=verdict,
+            alerts=tuple(alert_from_dict(a) for a in record.get("alerts", ())),
+            explained=tuple(alert_from_dict(a) for a in record.get("explained", ())),
+            ignored=tuple(
+                Ignored(alert_from_dict(i["alert"]), str(i["entry"]), str(i["reason"]))
+                for i in record.get("ignored", ())
+            ),
+            judged=tuple(map(str, record.get("judged", ()))),
+            skipped=_texts(record.get("skipped", {})),
+            broken=_texts(record.get("broken", {})),
+            unused_ignores=tuple(map(str, record.get("unused_ignores", ()))),
+            vitals=_texts(record.get("vitals", {})),
+            step=int(record.get("step", 0)),
+            batches=int(record.get("batches", 0)),
+            attempts=int(record.get("attempts", 0)),
+            stopped_by=str(record.get("stopped_by", "")),
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a summary: {type(error).__name__}: {error}") from None
+
+
+def _texts(data: Mapping[str, Any]) -> dict[str, str]:
+    return {str(k): str(v) for k, v in data.items()}
 
 
 def alert_to_dict(alert: Alert) -> dict[str, Any]:
