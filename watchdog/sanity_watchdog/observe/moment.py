@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from ..evidence.base import Evidence
+from .calls import Trace
 from .packet import Packet
 from .run import Run
 
@@ -38,7 +39,7 @@ class Moment:
     sampled: bool = False
     sync: bool = False
     stage: str = "train"
-    trace: Any = None
+    trace: Trace | None = None
     packet: Packet = field(default_factory=Packet)
     readers: list[Reader] = field(default_factory=list)
     evidence: list[Evidence] = field(default_factory=list)

@@ -1,0 +1,178 @@
+"""What one watched step has shown: its loss calls, and how values came about.
+
+:class:`LossCalls <sanity_watchdog.observe.losses.LossCalls>` puts a :class:`Trace` into ``at.trace`` while a sampled
+step runs. Observers after it in the registry may read it in ``output`` (in automatic optimisation the graph is still
+whole there, in manual optimisation it may have been freed); it is emptied in ``batch_end``, so keep nothing of it.
+"""
+
+import weakref
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+Fact = TypeVar("Fact")
+
+
+class Marks(Generic[Fact]):
+    """Facts about tensors by identity. Never keeps a tensor alive."""
+
+    def __init__(self) -> None:
+        self._facts: dict[int, tuple[weakref.ref[Tensor], Fact]] = {}
+
+    def put(self, tensor: Tensor, fact: Fact) -> None:
+        self._facts[id(tensor)] = (weakref.ref(tensor), fact)
+
+    def get(self, tensor: Any) -> Fact | None:
+        hit = self._facts.get(id(tensor))
+        return hit[1] if hit is not None and hit[0]() is tensor else None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The activation that made a tensor, views and casts in between not counted.
+
+    Attributes:
+        name: ``softmax``, ``log_softmax``, ``sigmoid``, ``relu``, ``tanh``, …
+        shape: shape of its result. axis: the axis it normalised, from 0, or None.
+        where: the user's line.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    axis: int | None
+    where: str
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a value lost its gradient history.
+
+    Attributes:
+        operation: ``argmax``, ``detach``, ``no_grad``, ``item``, …
+        where: the user's line.
+    """
+
+    operation: str
+    where: str
+
+
+@dataclass(eq=False)
+class LossCall:
+    """One call of a loss function.
+
+    Attributes:
+        name: the function, such as ``cross_entropy``. where: the user's line.
+        arguments: as bound to the function's signature, tensors included until the step ends.
+        value: what it returned. error: what it raised instead, as text.
+        origin: the activation that made its first argument, where that was seen.
+        head: the weight of the linear or convolutional layer that made its first argument, where that was seen.
+        cosine: were the scores made from normalised vectors? logs: do they descend from a ``log_softmax``?
+        followed: was lineage recorded, so that a missing ``origin`` means something?
+        traced: seen while a compiler traced it: shapes and settings only.
+        step: number of optimizer steps taken by this fit before the call.
+    """
+
+    name: str
+    where: str
+    arguments: dict[str, Any]
+    value: Any = None
+    error: str = ""
+    origin: Origin | None = None
+    head: Tensor | None = None
+    cosine: bool = False
+    logs: bool = False
+    followed: bool = False
+    traced: bool = False
+    step: int = 0
+
+    @property
+    def input(self) -> Any:
+        """Its first argument: scores, log-probabilities or predictions."""
+        return next(iter(self.arguments.values()), None)
+
+    @property
+    def target(self) -> Any:
+        """Its targets, or None."""
+        return self.arguments.get("target")
+
+
+@dataclass(frozen=True, eq=False)
+class Frontier:
+    """A tensor in which data of the batch first met something that has a gradient.
+
+    Attributes:
+        tensor: the result, with its place in the graph.
+        ids: the integer tensor that an embedding looked up, None elsewhere.
+        where: the user's line.
+    """
+
+    tensor: Tensor
+    ids: Tensor | None
+    where: str
+
+
+@dataclass(frozen=True)
+class Broadcast:
+    """A difference of prediction and target whose batch axes were spread against each other, then reduced."""
+
+    where: str
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(eq=False)
+class Trace:
+    """What one step has shown so far, in order of time.
+
+    Attributes:
+        followed: True where every eager operation was followed. Else only the loss calls are known, because something
+            is compiled or because this is a later sample: ``frontier``, ``obstacles`` and cuts are then empty.
+        compiled: is anything compiled in this process?
+        calls: the loss calls.
+        frontier: where data met the first parameters, with the ids of embeddings.
+        obstacles: reasons why the graph must not be run a second time (tensor hooks, checkpointing, offloading).
+        scores: user's line and shape of each ``log_softmax`` or ``logsumexp`` outside a loss function that has a
+            gradient: the marks of a loss written by hand.
+        broadcasts: differences of predictions and targets with batch axes spread against each other.
+        causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
+        read: the last value with history that was read to the host.
+    """
+
+    followed: bool = False
+    compiled: bool = False
+    calls: list[LossCall] = field(default_factory=list)
+    frontier: list[Frontier] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+    scores: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    broadcasts: list[Broadcast] = field(default_factory=list)
+    causal: bool = False
+    read: Cut | None = None
+    cuts: Marks[Cut] = field(default_factory=Marks)
+
+    @property
+    def ids(self) -> list[Tensor]:
+        """Integer inputs of embeddings, in order of their look-up."""
+        return [f.ids for f in self.frontier if f.ids is not None]
+
+    def release(self) -> None:
+        """Let go of every tensor."""
+        for call in self.calls:
+            call.arguments = {k: v for k, v in call.arguments.items() if not isinstance(v, Tensor)}
+            call.value = call.head = None
+        self.frontier.clear()
+        self.cuts = Marks()
+
+
+def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:
+    """Tensors in a batch: through mappings, sequences and the attributes of plain objects."""
+    if isinstance(value, Tensor):
+        yield value
+    elif depth and isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors_of(item, depth - 1)
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from tensors_of(item, depth - 1)
+    elif depth and hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        yield from tensors_of(vars(value), depth - 1)

@@ -1,0 +1,46 @@
+"""Where in the user's own code something happens."""
+
+import os
+import sys
+import sysconfig
+from functools import lru_cache
+
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_STDLIB = sysconfig.get_path("stdlib") + os.sep
+_FRAMEWORK = (f"{os.sep}torch{os.sep}", f"{os.sep}lightning{os.sep}", f"{os.sep}pytorch_lightning{os.sep}")
+
+
+@lru_cache(maxsize=4096)
+def _rank(file: str) -> int:
+    """0 for the user's files, 1 for installed libraries, 2 for torch, Lightning, the standard library and ourselves."""
+    if file.startswith((_OWN, "<frozen")):
+        return 2
+    if any(part in file for part in _INSTALLED):
+        return 2 if any(part in file for part in _FRAMEWORK) else 1
+    return 2 if file.startswith(_STDLIB) else 0
+
+
+def user_line(depth: int = 1) -> str:
+    """``file:line`` of the nearest frame of the user's, else of the nearest library that is not torch or Lightning.
+
+    ``depth`` frames are left out, counted from the caller. Files under the working directory are given relative to it.
+    """
+    frame, library = sys._getframe(depth + 1), ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        rank = _rank(file)
+        if rank == 0:
+            return _short(file, frame.f_lineno)
+        if rank == 1 and not library:
+            library = _short(file, frame.f_lineno)
+        frame = frame.f_back  # type: ignore[assignment]
+    return library
+
+
+def _short(file: str, line: int) -> str:
+    try:
+        here = os.getcwd() + os.sep
+    except OSError:
+        here = os.sep
+    return f"{file.removeprefix(here)}:{line}"
