@@ -1,0 +1,1 @@
+"""What another accelerator can run, and at which precision: facts as data, each with its source."""
