@@ -1,10 +1,12 @@
 """Reads a Lightning Trainer into a ``Run``: together with ``callback.py`` the only place that knows a Trainer."""
 
+import contextlib
 import os
 import platform
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -133,22 +135,19 @@ def record_path(asked: str | None, directory: str | None, rank: int) -> str | No
 def _writers(trainer: Any) -> Iterator[Callable[[], Any]]:
     for logger in trainer.loggers:
         if any(base.__name__ == "TensorBoardLogger" for base in type(logger).__mro__):
-            yield lambda logger=logger: logger.experiment  # made when there is something to write
+            yield partial(getattr, logger, "experiment")  # made when there is something to write
 
 
 def echo(trainer: Any) -> Callable[[str], None]:
     """Print on stderr, through the progress bar's own ``print`` where one is live."""
 
     def line(text: str) -> None:
-        bar = getattr(trainer, "progress_bar_callback", None)
-        if bar is not None and getattr(bar, "is_enabled", False) and hasattr(bar, "print"):
-            try:
-                live = any(getattr(b, "disable", True) is False for b in (getattr(bar, "_train_progress_bar", None),))
-                if live:
-                    bar.print(text, file=sys.stderr)
-                    return
-            except Exception:  # noqa: BLE001, S110
-                pass
+        bar: Any = getattr(trainer, "progress_bar_callback", None)
+        live = getattr(bar, "_train_progress_bar", None) or getattr(bar, "_val_progress_bar", None)
+        if live is not None and not getattr(live, "disable", True):
+            with contextlib.suppress(Exception):
+                bar.print(text, file=sys.stderr)
+                return
         print(text, file=sys.stderr, flush=True)
 
     return line

@@ -28,8 +28,7 @@ S = TypeVar("S", bound="SanityWatchdog")
 def _harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
     """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
 
-    @functools.wraps(hook)
-    def guarded(self: S, *args: P.args, **kwargs: P.kwargs) -> None:
+    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             hook(self, *args, **kwargs)
         except SanityCheckFailed:
@@ -37,6 +36,7 @@ def _harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S
         except Exception as error:  # noqa: BLE001
             self._own_fault(hook.__name__, error)
 
+    functools.update_wrapper(guarded, hook)
     return guarded
 
 
@@ -137,9 +137,7 @@ class SanityWatchdog(Callback):
         self._begin(trainer, settings, log_dir, family)
 
     @_harmless
-    def _begin(
-        self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]
-    ) -> None:
+    def _begin(self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]) -> None:
         self._end_watch()
         self._validated = False
         info = adapter.info_of(trainer, settings, log_dir)

@@ -3,12 +3,14 @@
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
 
+from .evidence.base import Evidence
 from .logger import DiagnosticsLogger
-from .observe.moment import Moment
+from .observe.moment import Moment, Reader
 from .observe.observer import Observer
 from .observe.run import Run
 from .observe.sampling import sampled
@@ -159,7 +161,7 @@ class Watch:
         if at.evidence:
             evidence, at.evidence = at.evidence, []
             for seen in evidence:
-                self._guard("the logger", lambda seen=seen: self.logger.take(seen))
+                self._guard("the logger", partial(self.logger.take, seen))
         if (at.sync or read) and at.readers:
             self._deliver(at)
         self.logger.flush(at.step)
@@ -168,9 +170,9 @@ class Watch:
         packet, readers = at.renew()
         values: list[Mapping[str, Any]] | None = self._guard("the transfer to the host", packet.read)
         for reader, one in zip(readers, values or (), strict=False):
-            evidence = self._guard(f"reader {reader.__qualname__}", lambda r=reader, v=one: tuple(r(v) or ()))
+            evidence = self._guard(f"reader {reader.__qualname__}", partial(_evidence, reader, one))
             for seen in evidence or ():
-                self._guard("the logger", lambda seen=seen: self.logger.take(seen))
+                self._guard("the logger", partial(self.logger.take, seen))
 
     def _drain(self, only_arrived: bool = False) -> None:
         while self._waiting:
@@ -179,6 +181,10 @@ class Watch:
             at = self._waiting.popleft()
             self._deliver(at)
             self._settle(at)
+
+
+def _evidence(reader: Reader, values: Mapping[str, Any]) -> tuple[Evidence, ...]:
+    return tuple(reader(values) or ())
 
 
 _FAILED = object()

@@ -82,5 +82,5 @@ def is_plain(tensor: Any) -> bool:
         type(tensor) in (Tensor, torch.nn.Parameter)
         and not tensor.is_meta
         and not tensor.is_nested
-        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # type: ignore[attr-defined]
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )

@@ -22,7 +22,7 @@ class Packet:
         return len(self._entries)
 
     def put(self, tensors: Mapping[str, Tensor]) -> int:
-        """Queue named tensors of one device; nothing may change them before ``send``. Returns their place in ``read``."""
+        """Queue named tensors of one device, unchanged until ``send``; returns their place in ``read``."""
         layout: dict[str, tuple[torch.dtype, torch.Size, int]] = {}
         device = torch.device("cpu")
         for name, tensor in tensors.items():
@@ -43,14 +43,14 @@ class Packet:
                 continue
             host = torch.empty(joined.shape, dtype=torch.uint8, pin_memory=True)
             host.copy_(joined, non_blocking=True)
-            event = torch.cuda.Event()
+            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(device))
             self._sent[device] = host, event
         self._parts.clear()
 
     def arrived(self) -> bool:
         """Could everything be read without waiting?"""
-        return all(event is None or event.query() for _, event in self._sent.values())
+        return all(bool(event.query()) for _, event in self._sent.values() if event is not None)  # type: ignore[no-untyped-call]
 
     def read(self) -> list[dict[str, Tensor]]:
         """CPU tensors by entry and name. Sends first where that has not been done."""
