@@ -2,8 +2,8 @@
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from .alerts import Alert
@@ -76,7 +76,7 @@ class Settings:
             raise ValueError(f"{', '.join(both)} is both selected and ignored")
         if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, int) or every_n_steps < 1:
             raise ValueError(f"every_n_steps must be a whole number of at least 1, got {every_n_steps!r}")
-        aims = _strings(targets, "targets")
+        aims = tuple("tpu" if t == "xla" else t for t in _strings(targets, "targets"))
         for target in aims:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; valid are {', '.join(TARGETS)}")
@@ -122,8 +122,6 @@ class Settings:
         Raises:
             ValueError: names the setting in which they differ.
         """
-        from dataclasses import fields, replace
-
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
             if item.name != "select" and mine != theirs:
@@ -152,5 +150,3 @@ def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
             found.setdefault(check.code, {})[name] = value
     return found
 
-
-OnAlert = Callable[[Alert], None]
