@@ -4,6 +4,7 @@ import os
 import sys
 import sysconfig
 from functools import lru_cache
+from types import FrameType
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -36,6 +37,16 @@ def user_line(depth: int = 1) -> str:
             library = _short(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return library
+
+
+def origin(frame: FrameType) -> int:
+    """0 for the user's code, 1 for an installed library, 2 for torch, Lightning, the standard library or ourselves."""
+    return _rank(frame.f_code.co_filename)
+
+
+def line_of(frame: FrameType, line: int) -> str:
+    """``file:line`` as :func:`user_line` writes it."""
+    return _short(frame.f_code.co_filename, line)
 
 
 def _short(file: str, line: int) -> str:
