@@ -54,7 +54,7 @@ class Loaded:
     problems: tuple[str, ...] = ()
 
     def exit_code(self, threshold: Severity | None) -> int:
-        """1 where a run has an alert at or above ``threshold``, else 2 where one is incomplete or unreadable, else 0."""
+        """1 where an alert is at or above ``threshold``, else 2 where a run is incomplete or unreadable, else 0."""
         if any(run.failing(threshold) for run in self.runs):
             return 1
         doubtful = any(run.verdict == "incomplete" or run.problems for run in self.runs)

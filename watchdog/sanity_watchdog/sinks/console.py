@@ -1,0 +1,76 @@
+"""The console report on stderr: each alert once, and two closing lines."""
+
+import os
+import sys
+from pathlib import Path
+
+from ..alerts import Alert, Severity, printable, render
+from ..reports.closing import checks_line, verdict_line
+from ..summary import Batch, RunInfo, Summary
+
+COLOURS = {
+    Severity.ERROR: "31;1",
+    Severity.WARNING: "33;1",
+    Severity.INFO: "36",
+    "fail": "31;1",
+    "warn": "33;1",
+    "pass": "32;1",
+    "incomplete": "35;1",
+}
+
+
+class ConsoleSink:
+    """Prints through :attr:`RunInfo.echo`. Colours only on a terminal and without ``NO_COLOR``."""
+
+    def __init__(self) -> None:
+        self._info = RunInfo()
+        self._printed: dict[tuple[str, str], Severity] = {}
+
+    def open(self, info: RunInfo) -> None:
+        self._info = info
+
+    def write(self, batch: Batch) -> None:
+        for alert in batch.alerts:
+            if alert.severity > self._printed.get(alert.key, 0):
+                self._info.echo(self._new(alert))
+            else:
+                self._info.echo(
+                    f"watchdog: {alert.code} {alert.name}: seen {alert.count:,}×, last at step {alert.last_step}"
+                )
+            self._printed[alert.key] = alert.severity
+        for alert in batch.cleared:
+            self._info.echo(f"watchdog: {alert.code} {alert.name}: no longer so at step {batch.step}")
+
+    def close(self, summary: Summary) -> None:
+        verdict = f"watchdog: {summary.verdict}."
+        shown = f"watchdog: {_painted(summary.verdict, COLOURS[summary.verdict])}."
+        self._info.echo(verdict_line(summary).replace(verdict, shown, 1))
+        self._info.echo(checks_line(summary, self._whereabouts()))
+
+    def _new(self, alert: Alert) -> str:
+        if alert.severity is Severity.INFO:
+            return f"watchdog: note {alert.code} {alert.name}: {printable(alert.message)}"
+        name = alert.severity.name
+        return render(alert).replace(name, _painted(name, COLOURS[alert.severity]), 1)
+
+    def _whereabouts(self) -> str:
+        places = []
+        if self._info.directory is not None and self._info.rank == 0:
+            places.append("TensorBoard's Text tab")
+        if self._info.record is not None:
+            places.append(_relative(self._info.record))
+        return "alerts in " + " and ".join(places) if places else ""
+
+
+def _relative(path: str) -> str:
+    """``path`` as seen from the working directory, where it lies inside it."""
+    try:
+        return printable(str(Path(path).absolute().relative_to(Path.cwd())))
+    except (OSError, ValueError):
+        return printable(path)
+
+
+def _painted(text: str, colour: str) -> str:
+    if os.environ.get("NO_COLOR") or not getattr(sys.stderr, "isatty", bool)():
+        return text
+    return f"\033[{colour}m{text}\033[0m"
