@@ -1,0 +1,25 @@
+"""Settings of every test: one thread, no chatter, nothing inherited from a CI environment."""
+
+import logging
+import os
+import warnings
+
+import pytest
+
+for name in ("CI", "SANITY_WATCHDOG", "SANITY_WATCHDOG_FAIL_ON", "SANITY_WATCHDOG_RECORD"):
+    os.environ.pop(name, None)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quiet() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden renderings of alerts")

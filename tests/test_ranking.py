@@ -1,0 +1,81 @@
+import pytest
+
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import CHECKS
+from sanity_watchdog.ranking import explain, ranked
+
+IMPLIED = {"SYMPTOM": ("CAUSE",), "MIDDLE": ("CAUSE",), "LAST": ("MIDDLE",)}
+
+
+def alert(code: str, *subjects: str, severity: Severity = Severity.ERROR, step: int = 0) -> Alert:
+    return Alert(code, code.lower(), severity, "m", step=step, subjects=subjects)
+
+
+@pytest.mark.parametrize(
+    ("alerts", "standing"),
+    [
+        ([alert("SYMPTOM", "a")], ["SYMPTOM"]),
+        ([alert("SYMPTOM", "a"), alert("CAUSE")], ["CAUSE"]),
+        ([alert("SYMPTOM", "a"), alert("CAUSE", "a", "b")], ["CAUSE"]),
+        ([alert("SYMPTOM", "a", "b"), alert("CAUSE", "a")], ["SYMPTOM", "CAUSE"]),
+        ([alert("SYMPTOM"), alert("CAUSE", "a")], ["CAUSE"]),
+        ([alert("SYMPTOM"), alert("CAUSE", severity=Severity.INFO)], ["SYMPTOM", "CAUSE"]),
+        ([alert("SYMPTOM", severity=Severity.INFO), alert("CAUSE", severity=Severity.INFO)], ["CAUSE"]),
+        ([alert("CAUSE"), alert("MIDDLE"), alert("LAST")], ["CAUSE"]),
+    ],
+    ids=[
+        "alone",
+        "whole-cause",
+        "covered",
+        "difference-remains",
+        "pooled",
+        "info-explains-nothing-worse",
+        "infos",
+        "chain",
+    ],
+)
+def test_what_a_root_cause_explains(alerts: list[Alert], standing: list[str]) -> None:
+    left, gone = explain(alerts, IMPLIED)
+    assert [a.code for a in left] == standing
+    assert len(left) + len(gone) == len(alerts)
+
+
+def test_only_the_difference_of_subjects_remains() -> None:
+    (left, _), _ = explain([alert("SYMPTOM", "a", "b"), alert("CAUSE", "a")], IMPLIED)
+    assert left.subjects == ("b",)
+
+
+def test_ignored_causes_still_explain() -> None:
+    left, gone = explain([alert("SYMPTOM", "a")], IMPLIED, causes=[alert("CAUSE")])
+    assert not left
+    assert [a.code for a in gone] == ["SYMPTOM"]
+
+
+def test_worst_first_then_what_came_first_then_causes() -> None:
+    order = ranked(
+        [
+            alert("WARN", severity=Severity.WARNING),
+            alert("SYMPTOM", step=3),
+            alert("LATE", step=9),
+            alert("CAUSE", step=3),
+        ],
+        IMPLIED,
+    )
+    assert [a.code for a in order] == ["CAUSE", "SYMPTOM", "LATE", "WARN"]
+
+
+def test_the_registry_has_no_circular_causes() -> None:
+    implied = {c.code: c.implied_by for c in CHECKS}
+
+    def causes(code: str, seen: tuple[str, ...] = ()) -> None:
+        assert code not in seen, f"{code} explains itself through {seen}"
+        for cause in implied.get(code, ()):
+            causes(cause, (*seen, code))
+
+    for code in implied:
+        causes(code)
+
+
+def test_root_causes_are_checks() -> None:
+    known = {c.code for c in CHECKS}
+    assert {cause for c in CHECKS for cause in c.implied_by} <= known

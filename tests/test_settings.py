@@ -1,0 +1,98 @@
+import pytest
+
+from sanity_watchdog import LossWatch, SanityWatchdog
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import CHECKS
+from sanity_watchdog.settings import Settings
+
+BY_CODE = {c.code: c for c in CHECKS}
+
+
+def make(**kwargs: object) -> Settings:
+    return Settings.make(**{"environ": {}, **kwargs})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"select": ["WD999"]}, "unknown check 'WD999' in select; valid are"),
+        ({"ignore": ["no-such-fault"]}, "unknown check 'no-such-fault' in ignore; valid are .*WD301 zeroed-parameter"),
+        ({"ignore": [":net.0"]}, "unknown check ''"),
+        ({"select": ["WD3"], "ignore": ["WD3"]}, "both selected and ignored"),
+        ({"options": {"WD999": {}}}, "unknown check 'WD999' in options"),
+        ({"options": {"WD3": {}}}, "one check"),
+        (
+            {"options": {"WD002": {"tolerance": 1}}},
+            "unknown option 'tolerance' of WD002 nothing-judged; valid are none",
+        ),
+        ({"targets": ["gameboy"]}, "unknown target 'gameboy'; valid are cpu, cuda, mps, tpu, xpu"),
+        ({"every_n_steps": 0}, "at least 1"),
+        ({"every_n_steps": True}, "whole number"),
+        ({"fail_on": "fatal"}, "valid are info, warning, error"),
+        ({"num_classes": 1}, "at least 2"),
+        ({"num_classes": 10, "expected_loss": 2.3}, "contradict"),
+    ],
+)
+def test_bad_values_list_the_valid_ones(kwargs: dict[str, object], error: str) -> None:
+    with pytest.raises(ValueError, match=error):
+        make(**kwargs)
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"select": "WD3"}, {"ignore": "WD3"}, {"targets": "mps"}, {"options": {"WD301": 3}}]
+)
+def test_values_of_the_wrong_kind(kwargs: dict[str, object]) -> None:
+    with pytest.raises(TypeError):
+        make(**kwargs)
+
+
+def test_an_unknown_argument_is_refused() -> None:
+    with pytest.raises(TypeError, match="tolerence"):
+        SanityWatchdog(tolerence=3)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "selected"),
+    [
+        ({}, {"WD001", "WD002", "WD301", "WD303"}),
+        ({"select": ["WD301"]}, {"WD001", "WD002", "WD301"}),
+        ({"select": ["zeroed-parameter"]}, {"WD001", "WD002", "WD301"}),
+        ({"select": ["WD3"], "ignore": ["WD303"]}, {"WD001", "WD002", "WD301"}),
+        ({"ignore": ["WD301:net.*"]}, {"WD001", "WD002", "WD301", "WD303"}),
+    ],
+)
+def test_selection(kwargs: dict[str, object], selected: set[str]) -> None:
+    settings = make(**kwargs)
+    assert {c for c in ("WD001", "WD002", "WD301", "WD303") if settings.selected(BY_CODE[c])} == selected
+
+
+def test_silencing_by_subject_and_by_place() -> None:
+    alert = Alert("WD301", "zeroed-parameter", Severity.ERROR, "m", subjects=("a.mask", "b"), where="net.py:3")
+    settings = make(ignore={"WD301:*.mask": "pruned on purpose"})
+    assert settings.silences(alert, "a.mask") == "WD301:*.mask"
+    assert settings.silences(alert, "b") is None
+    assert make(ignore=["zeroed-parameter:net.py:*"]).silences(alert, "") == "zeroed-parameter:net.py:*"
+
+
+def test_several_callbacks_add_their_selections_and_must_agree_otherwise() -> None:
+    loss, gradients, everything = make(select=["WD1"]), make(select=["WD2"]), make()
+    assert loss.joined(gradients).select == ("WD1", "WD2")
+    assert loss.joined(everything).select == ()
+    with pytest.raises(ValueError, match="disagree on every_n_steps: 101 and 7"):
+        loss.joined(make(every_n_steps=7))
+
+
+def test_concerns_are_default_selections() -> None:
+    assert LossWatch().settings.select == ("WD1",)
+    assert LossWatch(select=["WD301"]).settings.select == ("WD301",)
+    assert SanityWatchdog().settings.select == ()
+
+
+def test_record_from_argument_then_environment() -> None:
+    assert make(environ={"SANITY_WATCHDOG_RECORD": "x"}).record == "x"
+    assert make(record="y", environ={"SANITY_WATCHDOG_RECORD": "x"}).record == "y"
+    assert make(environ={"SANITY_WATCHDOG_RECORD": ""}).record is None
+
+
+def test_xla_is_a_tpu() -> None:
+    assert make(targets=["xla"]).targets == ("tpu",)
