@@ -1,0 +1,79 @@
+from dataclasses import replace
+from typing import Any
+
+from sanity_watchdog.alerts import Alert
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.loop import growing_graph, shared_metric, stalled_step, step_without_update
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.loop import GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+
+NOTHING = Progress(automatic=True, optimizers=1, batches=8, backwards=0, attempts=8, steps=8)
+MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
+SHARED = MetricUse(
+    name="accuracy", kind="MulticlassAccuracy", held=20, trained=20, sanity=0, validated=4, computed=True
+)
+BEST = MetricUse(name="best", kind="MaxMetric", held=1, trained=0, sanity=1, validated=0, computed=True)
+KEPT = GraphsKept(marked=10, alive=10, span=55, epochs=1)
+STALL = Stall(
+    seconds=301.0, limit=300.0, median=0.2, place="train.py:30 fetch", stack=("train.py:10 main", "q.py:3 get")
+)
+
+
+def used(use: MetricUse) -> MetricsUsed:
+    return MetricsUsed(uses=(use,))
+
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (step_without_update, NOTHING),
+    (step_without_update, replace(NOTHING, batches=2, ended=True)),
+    (step_without_update, MANUAL),
+    (step_without_update, replace(MANUAL, backwards=0)),
+    (step_without_update, replace(MANUAL, epochs=0, batches=512)),
+    (step_without_update, replace(MANUAL, batches=3, epochs=0, ended=True)),
+    (shared_metric, used(SHARED)),
+    (shared_metric, used(BEST)),
+    (shared_metric, used(replace(BEST, kind="MeanMetric", validated=3))),
+    (growing_graph, KEPT),
+    (growing_graph, replace(KEPT, epochs=0, span=505)),
+    (growing_graph, replace(KEPT, epochs=0, ended=True)),
+    (stalled_step, STALL),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (step_without_update, replace(NOTHING, batches=7)),
+    (step_without_update, replace(NOTHING, backwards=1)),
+    (step_without_update, replace(NOTHING, backwards=8, attempts=0, steps=0, accumulate=16)),
+    (step_without_update, replace(MANUAL, epochs=0)),
+    (step_without_update, replace(MANUAL, attempts=1, steps=1)),
+    (step_without_update, replace(MANUAL, steps=1)),
+    (step_without_update, replace(MANUAL, batches=0, ended=True)),
+    (step_without_update, replace(MANUAL, optimizers=0)),
+    (shared_metric, MetricsUsed(uses=())),
+    (shared_metric, used(replace(SHARED, held=0))),
+    (shared_metric, used(replace(SHARED, computed=False))),
+    (shared_metric, used(replace(SHARED, trained=0))),
+    (shared_metric, used(replace(BEST, held=0))),
+    (shared_metric, used(replace(BEST, kind="MeanMetric"))),
+    (shared_metric, used(replace(BEST, sanity=0))),
+    (growing_graph, replace(KEPT, alive=9)),
+    (growing_graph, replace(KEPT, marked=7, alive=7)),
+    (growing_graph, replace(KEPT, epochs=0, span=55)),
+    (stalled_step, replace(STALL, seconds=299.0)),
+]
+
+
+def test_a_run_without_optimizers_is_skipped() -> None:
+    (found,) = step_without_update(replace(MANUAL, optimizers=0))
+    assert isinstance(found, Skip)
+
+
+def test_training_updates_are_told_before_those_of_the_sanity_check() -> None:
+    (found,) = shared_metric(MetricsUsed(uses=(BEST, replace(SHARED, name="b", held=3), SHARED)))
+    assert isinstance(found, Alert)
+    assert found.subjects == ("accuracy", "b")
+
+
+def test_a_stall_names_the_frame() -> None:
+    (found,) = stalled_step(STALL)
+    assert isinstance(found, Alert)
+    assert found.subjects == ("train.py:30 fetch",)
+    assert dict(found.evidence)["stack"] == "q.py:3 get < train.py:10 main"

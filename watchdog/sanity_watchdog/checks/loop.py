@@ -1,0 +1,193 @@
+"""The loop: steps that update nothing, metrics that mix stages, graphs that stay, steps that hang."""
+
+from collections.abc import Sequence
+
+from ..alerts import Severity
+from ..evidence.loop import GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+from .check import Findings, Skip, check
+
+NOTHING_RETURNED = 8
+"""Batches in a row without a loss, in automatic optimisation; single ones are skipped on purpose."""
+SILENT_BATCHES = 16
+"""Batches of a whole epoch after which manual optimisation without a backward pass or a step is told."""
+SILENT_LONG = 512
+"""The same inside a long epoch: reinforcement learning may fill its memory first."""
+
+KEPT = 8
+"""Marked graphs that must all be alive: fewer may be kept on purpose, such as the last few losses."""
+KEPT_SPAN = 500
+"""Optimizer steps over which graphs must pile up within one epoch; below that, a list cleared at the end of each
+epoch costs little and is common."""
+
+EXTREMES = ("MaxMetric", "MinMetric")
+"""Metrics that remember a single best value: one early update spoils them for good."""
+
+
+@check("WD506", "step-without-update", Severity.ERROR, Progress)
+def step_without_update(seen: Progress) -> Findings:
+    """Batches go by and no optimizer step follows from them.
+
+    **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
+    any of the first 8 batches, or in the whole fit. In manual optimisation: no optimizer step (or none that anything
+    was computed for) in a whole epoch of at least 16 batches, in 512 batches, or in the whole fit.
+
+    **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
+    the progress bar moves, and no parameter ever changes.
+
+    **How to fix.** ::
+
+        # before
+        loss = F.cross_entropy(self(x), y)
+        self.log("train_loss", loss)
+        # after
+        return loss
+
+    In manual optimisation call ``self.manual_backward(loss)`` and ``optimizer.step()`` for each update.
+
+    **When to ignore.** Where the optimizer is only there for its checkpoint.
+
+    **Limits.** A run without optimizers is skipped. A backward pass that is not Lightning's is seen by its steps only.
+
+    **Sources.** Lightning's automatic optimisation: "returning None skips the training batch".
+    """
+    if not seen.optimizers:
+        yield Skip("the run has no optimizer")
+        return
+    whole = seen.ended and seen.batches >= 1
+    if seen.automatic:
+        if not seen.backwards and (whole or seen.batches >= NOTHING_RETURNED):
+            yield step_without_update.alert(
+                seen,
+                f"training_step returned no loss in all of {seen.batches:,} batches: nothing is updated",
+                hint="return the loss from training_step",
+                evidence={"batches": seen.batches, "backwards": 0},
+            )
+        return
+    long = seen.epochs >= 1 and seen.batches >= SILENT_BATCHES
+    if (whole or long or seen.batches >= SILENT_LONG) and not seen.steps and not seen.attempts:
+        did = f"{seen.backwards:,} backward passes" if seen.backwards else "no backward pass"
+        yield step_without_update.alert(
+            seen,
+            f"manual optimisation: {did} and no optimizer step in {seen.batches:,} batches",
+            hint="call optimizer.step() in training_step" if seen.backwards else "call manual_backward and step",
+            evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
+        )
+
+
+@check("WD507", "shared-metric", Severity.WARNING, MetricsUsed)
+def shared_metric(seen: MetricsUsed) -> Findings:
+    """A metric's value mixes batches of two stages.
+
+    **What it sees.** The update counts of the module's ``torchmetrics`` objects around training steps and validation
+    loops. An alert needs an object that enters a validation loop with updates of training steps, or with those of the
+    sanity check, that is then updated, and whose accumulated value is asked for.
+
+    **Why it matters.** The logged validation score contains training batches; a best score that was reached on the two
+    batches of the sanity check by an untrained model is never beaten, and checkpoints by it stop.
+
+    **How to fix.** One object per stage; reset what the sanity check has filled::
+
+        self.train_accuracy, self.val_accuracy = Accuracy(...), Accuracy(...)
+
+        def on_train_start(self):
+            self.best.reset()
+
+    **When to ignore.** Where a value over both stages is meant.
+
+    **Limits.** Metrics of other libraries, and sums kept by hand, are not seen.
+
+    **Sources.** TorchMetrics, "Metrics in Lightning": a separate metric for each stage.
+    """
+    trained = [use for use in seen.uses if use.held and use.trained and use.validated and use.computed]
+    if trained:
+        worst = max(trained, key=lambda use: use.held)
+        yield shared_metric.alert(
+            seen,
+            f"{worst.kind} enters validation with what training steps left in it (updates: {worst.held:,})",
+            hint="use one metric object per stage, or reset it before validation",
+            subjects=_by_held(trained),
+            evidence={"held": worst.held, "trained": worst.trained},
+        )
+        return
+    left = [use for use in seen.uses if _from_sanity_check(use)]
+    if left:
+        worst = max(left, key=lambda use: use.held)
+        yield shared_metric.alert(
+            seen,
+            f"{worst.kind} still holds what the sanity check left in it (updates: {worst.held:,})",
+            hint="reset it in on_train_start",
+            subjects=_by_held(left),
+            evidence={"held": worst.held, "sanity": worst.sanity},
+        )
+
+
+def _from_sanity_check(use: MetricUse) -> bool:
+    spoiled_at_once = use.kind in EXTREMES
+    return 0 < use.held == use.sanity and not use.trained and (spoiled_at_once or (use.validated > 0 and use.computed))
+
+
+def _by_held(uses: Sequence[MetricUse]) -> list[str]:
+    return [use.name for use in sorted(uses, key=lambda use: -use.held)]
+
+
+@check("WD509", "growing-graph", Severity.WARNING, GraphsKept)
+def growing_graph(seen: GraphsKept) -> Findings:
+    """Autograd graphs of past steps are kept alive.
+
+    **What it sees.** At sampled steps a marker is put on nodes of the loss's graph, which dies with the node. An alert
+    needs all of at least 8 marked graphs alive: after an epoch has ended, over 500 steps within one, or at the end.
+
+    **Why it matters.** Each kept graph holds tensors and nodes: memory grows from step to step until the run dies, and
+    a sum of losses grows slower with every step.
+
+    **How to fix.** ::
+
+        self.losses.append(loss)            # before
+        self.losses.append(loss.detach())   # after
+
+    **When to ignore.** Where past graphs are differentiated through on purpose, such as in meta-learning.
+
+    **Limits.** Lists that are cleared at the end of a short epoch stay quiet. Graphs inside compiled regions are seen
+    by their outputs only.
+
+    **Sources.** PyTorch FAQ, "My model reports out of memory": do not accumulate history across the training loop.
+    """
+    outlived = seen.epochs >= 1 or seen.ended or seen.span >= KEPT_SPAN
+    if seen.marked >= KEPT and seen.alive == seen.marked and outlived:
+        yield growing_graph.alert(
+            seen,
+            f"the graphs of all {seen.marked} marked steps are still alive, the oldest {seen.span:,} steps old",
+            hint="keep loss.detach() or loss.item() instead of the loss; detach what is carried to the next step",
+            evidence={"alive": seen.alive, "marked": seen.marked, "span": seen.span},
+        )
+
+
+@check("WD510", "stalled-step", Severity.WARNING, Stall)
+def stalled_step(seen: Stall) -> Findings:
+    """No batch has ended for a long time.
+
+    **What it sees.** A timer beside the run. A stall is 5 minutes or 20 times the median batch, whichever is longer,
+    without the end of a batch (30 minutes before the first one, which may compile). Within validation, which has no
+    such beat, the innermost frame must also stand still all the time.
+
+    **Why it matters.** A run that waits for a lost worker, a lock or another rank costs money all night. Where the main
+    thread stands is the first question, and is printed at once.
+
+    **How to fix.** Look at the frame that is named: a dataloader's queue means the workers, a collective means that
+    another rank has not arrived.
+
+    **When to ignore.** Where single batches are known to take that long.
+
+    **Limits.** Nothing is interrupted. Native code shows as the Python line that called it.
+
+    **Sources.** ``sys._current_frames``; PyTorch's ``faulthandler`` advice for hanging dataloaders.
+    """
+    if seen.seconds >= seen.limit:
+        usual = f"; the median batch takes {seen.median:.3g} s" if seen.median else ""
+        yield stalled_step.alert(
+            seen,
+            f"no batch has ended for {seen.seconds:,.0f} s (limit {seen.limit:,.0f} s){usual}",
+            hint="look at the frame: a queue means dataloader workers, a collective means another rank",
+            subjects=(seen.place,) if seen.place else (),
+            evidence={"seconds": seen.seconds, "limit": seen.limit, "stack": " < ".join(reversed(seen.stack))},
+        )

@@ -1,0 +1,205 @@
+"""Learning rates and schedules: zero rates, schedules that count epochs, rates that somebody overwrites."""
+
+import math
+
+from ..alerts import Severity, Value, number
+from ..evidence.schedules import LearningRates, Plan, Rates, SchedulePlans, SchedulesFollowed
+from .check import Findings, check
+
+ZEROS_SCHEDULED = 8
+"""Attempts in a row at rate 0 before a scheduled rate counts as zero: a warm-up from zero has one of them per advance
+of its schedule, and several optimizers or micro-batches make a few."""
+ZEROS_CONSTANT = 3
+"""The same where no schedule could raise it; a rate set by hand in a hook may start at 0 for a step or two."""
+FEWEST = 2
+"""Attempts of a whole fit at rate 0 that are judged at its end."""
+
+WARMUP_STEPS = 100
+"""Advances of a warm-up from which it is meant in steps: published warm-ups by epochs have 5 to 40 of them."""
+WARMUP_SHARE = 0.3
+"""Share of a run's advances that a warm-up by epochs may take; published ones take 1 to 10 %."""
+LOW_START = 0.1
+"""Rate at the start of a warm-up over its highest, up to which standing still there stops the learning."""
+LONGER = 3.0
+"""A schedule at least this many times longer than its advances in the run, and as long as the run in steps, was
+planned in steps. A shortened trial run of a schedule by epochs does not hit the run's number of steps by chance."""
+SAME = 0.05
+"""Relative difference between a schedule's length and the run's steps that counts as equal; rounding of the last
+accumulation of each epoch makes up to 1 / batches."""
+STRICT_LONGER = 1.5
+"""The same ratio for a schedule that ends with an error and is made for steps (OneCycleLR)."""
+
+ADVANCES = 3
+"""Different rates that a schedule must have set before its being overruled is certain."""
+APART = 32
+"""Attempts at which the rate was another one than the schedule's."""
+
+
+@check("WD501", "zero-learning-rate", Severity.ERROR, LearningRates, implied_by=("WD502",))
+def zero_learning_rate(seen: LearningRates, *, patience: int = ZEROS_SCHEDULED) -> Findings:
+    """The learning rate is zero for more than a moment, so nothing is learned.
+
+    **What it sees.** The rate of every parameter group at every optimizer step. An alert needs all groups of an
+    optimizer at exactly 0 for ``patience`` steps in a row (3 where no schedule drives the rate), or for a whole fit of
+    at least two steps. A rate that was positive before, or one of several optimizers, is a WARNING.
+
+    **Why it matters.** The run looks alive: losses are logged, batches go by, and no weight moves.
+
+    **How to fix.** Give the rate as a float, and let a warm-up that is written for steps advance at each step::
+
+        # before
+        lr = int(config["lr"])                                      # int("1e-3" as a number) is 0
+        return [optimizer], [LambdaLR(optimizer, lambda s: s / 500)]  # advances once per epoch
+        # after
+        lr = float(config["lr"])
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    **When to ignore.** Where an optimizer is meant to wait, such as a discriminator that joins later.
+
+    **Limits.** A rate that is tiny but not zero is ``barely-moving``. A rate held in a device tensor is not looked at.
+
+    **Sources.** Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems (2020): suboptimal learning rate.
+    Lightning's ``configure_optimizers``: ``interval`` is ``"epoch"`` unless given.
+    """
+    for rates in seen.optimizers:
+        limit = max(patience, 2 * rates.patience) if rates.schedule and rates.interval == "step" else patience
+        limit = limit if rates.schedule else min(limit, ZEROS_CONSTANT)
+        whole = seen.ended and rates.zeros == rates.attempts >= FEWEST
+        if rates.zeros < limit and not whole:
+            continue
+        decayed = rates.zeros < rates.attempts and rates.largest > 0
+        evidence: dict[str, Value] = {"zeros": rates.zeros, "attempts": rates.attempts, "largest": rates.largest}
+        if rates.schedule:
+            evidence |= {"schedule": rates.schedule, "interval": rates.interval}
+        certain = not decayed and len(seen.optimizers) == 1 == seen.count
+        yield zero_learning_rate.alert(
+            seen,
+            _zero_message(rates, decayed),
+            hint=_zero_hint(rates, decayed),
+            subjects=(f"optimizer {rates.index}",) if seen.count > 1 else (),
+            severity=Severity.ERROR if certain else Severity.WARNING,
+            evidence=evidence,
+        )
+
+
+def _zero_message(rates: Rates, decayed: bool) -> str:
+    if decayed:
+        return f"learning rate is 0 in the last {rates.zeros} steps; its largest was {number(rates.largest)}"
+    return f"learning rate is 0 in all of the first {rates.zeros} optimizer steps; nothing can move"
+
+
+def _zero_hint(rates: Rates, decayed: bool) -> str:
+    if decayed:
+        return f"end training where {rates.schedule or 'the rate'} reaches 0, or plan the schedule for the whole run"
+    if rates.interval == "epoch":
+        return f'{rates.schedule} advances once per epoch: put "interval": "step" inside the lr_scheduler dict'
+    if rates.schedule:
+        return f"look at what {rates.schedule} computes for its first steps"
+    return "give the optimizer a positive lr; look for an integer or a wrong unit in the configuration"
+
+
+@check("WD502", "schedule-counts-epochs", Severity.ERROR, SchedulePlans)
+def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
+    """A learning-rate schedule was planned in steps and advances once per epoch.
+
+    **What it sees.** Before the first step: how long each schedule's warm-up and whole course are (read from the
+    scheduler's own numbers; the function of a ``LambdaLR`` is evaluated only where its code proves it has no side
+    effects), how often this run will advance it, and, in the source of ``configure_optimizers``, an ``"interval"``
+    that stands beside ``"lr_scheduler"`` instead of inside it.
+
+    **Why it matters.** Lightning advances a schedule once per epoch unless told otherwise. A warm-up of 4,000 steps
+    then never gets anywhere: the learning rate stays near 0.
+
+    **How to fix.** ::
+
+        # before: the key beside lr_scheduler is not read
+        return {"optimizer": optimizer, "lr_scheduler": scheduler, "interval": "step"}
+        # after
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    **When to ignore.** Where a very slow schedule by epochs is meant.
+
+    **Limits.** Functions with side effects or foreign objects in them are not evaluated. A schedule by epochs that is
+    cut short, as in a trial run, stays quiet unless its length is the run's number of steps.
+
+    **Sources.** Lightning's ``LRSchedulerConfig``: ``interval="epoch"``. Warm-ups by epochs: Goyal et al. 2017 (5 of
+    90), Dosovitskiy et al. 2021, He et al. 2022 (40 of 800).
+    """
+    for plan in seen.plans:
+        message = _misplaced(plan) or _counts_epochs(plan)
+        if message:
+            yield schedule_counts_epochs.alert(
+                seen,
+                message,
+                hint='return {"optimizer": …, "lr_scheduler": {"scheduler": …, "interval": "step"}}',
+                subjects=(plan.schedule,) if len(seen.plans) > 1 else (),
+                where=plan.where,
+                evidence={
+                    "schedule": plan.schedule,
+                    "interval": plan.interval,
+                    "warmup": plan.warmup,
+                    "length": plan.length,
+                    "advances": plan.advances,
+                    "steps": plan.steps,
+                    "start": plan.start,
+                },
+            )
+
+
+def _misplaced(plan: Plan) -> str:
+    if "interval" in plan.misplaced and plan.interval == "epoch":
+        return f'"interval" beside "lr_scheduler" is not read: the schedule advances per epoch, {_times(plan)}'
+    return ""
+
+
+def _times(plan: Plan) -> str:
+    return "in an endless run" if plan.advances == math.inf else f"{plan.advances:,.0f} times in this run"
+
+
+def _counts_epochs(plan: Plan) -> str:
+    if plan.interval != "epoch":
+        return ""
+    endless = plan.advances == math.inf
+    if plan.warmup is not None and plan.start <= LOW_START:
+        needed = 10 * WARMUP_STEPS if endless else max(WARMUP_STEPS, WARMUP_SHARE * plan.advances)
+        if plan.warmup >= needed:
+            return f"warm-up of {plan.warmup:,} steps, but it advances once per epoch: {_times(plan)}"
+    if plan.length is None or endless:
+        return ""
+    long = plan.length >= LONGER * max(plan.advances, 1)
+    same = abs(plan.length - plan.steps) <= max(SAME * plan.steps, 1)
+    if (long and same) or (plan.strict and plan.length >= STRICT_LONGER * max(plan.advances, 1)):
+        return f"planned for {plan.length:,} steps, but it advances once per epoch: {_times(plan)}"
+    return ""
+
+
+@check("WD503", "overwritten-learning-rate", Severity.WARNING, SchedulesFollowed)
+def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
+    """A schedule sets learning rates that the optimizer never uses.
+
+    **What it sees.** At each optimizer step, the rate that the optimizer's only schedule last set and the rate that is
+    used. An alert needs a rate that stands still while the schedule has moved at least three times, and 32 steps in a
+    row at which the two differ.
+
+    **Why it matters.** The schedule looks active in the configuration and in the logs of a learning-rate monitor that
+    asks the schedule, and has no effect.
+
+    **How to fix.** Set the rate in one place: drop the assignment to ``group["lr"]``, or drop the schedule.
+
+    **When to ignore.** Where the schedule is kept for its own sake.
+
+    **Limits.** Rates that move are never accused: a warm-up by hand beside a schedule by epochs is common. Two
+    schedules on one optimizer are not looked at.
+
+    **Sources.** ``LRScheduler.get_last_lr`` against ``param_groups[i]["lr"]``; pytorch#20124 on chained schedules.
+    """
+    for one in seen.schedules:
+        moved, still = len(set(one.wanted)) >= ADVANCES, len(set(one.used)) == 1
+        if moved and still and one.attempts == one.apart >= APART:
+            yield overwritten_learning_rate.alert(
+                seen,
+                f"{one.schedule} set {number(one.wanted[-1])}, but the rate stays at {number(one.used[-1])}",
+                hint='remove the code that assigns group["lr"], or the schedule',
+                subjects=(f"optimizer {one.index}",),
+                evidence={"set": one.wanted[-1], "used": one.used[-1], "steps": one.apart},
+            )

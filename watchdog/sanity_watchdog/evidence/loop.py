@@ -1,0 +1,100 @@
+"""What the training loop does: steps, metrics, graphs that stay, stalls."""
+
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress(Evidence):
+    """How many batches led to what.
+
+    Attributes:
+        automatic: automatic optimisation?
+        optimizers: optimizers of the run.
+        batches: training batches that have ended.
+        backwards: backward passes that Lightning ran.
+        attempts: optimizer steps attempted.
+        steps: optimizer steps done.
+        accumulate: batches per step that the Trainer was asked for.
+        epochs: epochs that have ended.
+        ended: the fit is over.
+    """
+
+    automatic: bool
+    optimizers: int
+    batches: int
+    backwards: int
+    attempts: int
+    steps: int
+    accumulate: int = 1
+    epochs: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricUse:
+    """One ``torchmetrics`` object at the start of a validation loop.
+
+    Attributes:
+        name: its name in the module.
+        kind: its class.
+        held: updates that it holds from before this loop.
+        trained: updates that training steps have made so far.
+        sanity: updates that the sanity check left in it.
+        validated: updates that validation loops have made so far.
+        computed: its accumulated value was asked for after a loop.
+    """
+
+    name: str
+    kind: str
+    held: int
+    trained: int
+    sanity: int
+    validated: int
+    computed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricsUsed(Evidence):
+    """All metrics of the module at the end of a validation loop."""
+
+    uses: tuple[MetricUse, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphsKept(Evidence):
+    """How many of the graphs that were looked at are still alive.
+
+    Attributes:
+        marked: graphs of earlier steps that were marked.
+        alive: of these, graphs that still exist.
+        span: optimizer steps from the oldest that is alive to now.
+        epochs: epochs that the oldest that is alive has outlived.
+        ended: the fit is over.
+    """
+
+    marked: int
+    alive: int
+    span: int
+    epochs: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stall(Evidence):
+    """No batch has ended for long.
+
+    Attributes:
+        seconds: since the last one did.
+        limit: seconds that were allowed.
+        median: seconds that a batch usually takes; 0 where none has ended.
+        place: innermost frame of the user's code in the main thread, ``file:line function``.
+        stack: the main thread's frames, innermost last.
+    """
+
+    seconds: float
+    limit: float
+    median: float
+    place: str
+    stack: tuple[str, ...] = ()

@@ -1,0 +1,105 @@
+"""Training and evaluation modes, dropout, and the statistics of normalisation layers."""
+
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resting:
+    """A module in eval mode whose parameters are being trained; the outermost one of its kind.
+
+    Attributes:
+        name: its name; empty for the LightningModule itself.
+        kind: its class.
+        layers: those in it whose behaviour the mode changes, each ``"name (Kind)"``.
+        alone: a single layer, switched off while everything around it trains.
+        flipped: it was seen in training mode before.
+    """
+
+    name: str
+    kind: str
+    layers: tuple[str, ...] = ()
+    alone: bool = False
+    flipped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingModes(Evidence):
+    """Modes in which an optimizer's parameters got their gradients.
+
+    Attributes:
+        resting: modules in eval mode that the optimizer trains.
+        modules: modules that the optimizer trains.
+        since: optimizer step at which the first flip was noticed; None where none was.
+    """
+
+    resting: tuple[Resting, ...]
+    modules: int
+    since: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutCall:
+    """Dropout that dropped something while its module was in eval mode.
+
+    Attributes:
+        function: what was called.
+        rate: share of the values that it drops.
+        owner: class whose code called it, or the file.
+        where: the caller's ``file:line``.
+        attention: it is dropout inside attention, which has a probability and no flag.
+        meant: the calling module is in training mode although the model is not, as for Monte Carlo dropout.
+    """
+
+    function: str
+    rate: float
+    owner: str
+    where: str
+    meant: bool = False
+    attention: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dropouts(Evidence):
+    """Dropout in a model.
+
+    Attributes:
+        rates: name and probability of each dropout layer; empty where only calls were looked at.
+        calls: calls in the first validation batch that dropped something in eval mode; None where not looked at.
+    """
+
+    rates: tuple[tuple[str, float], ...] = ()
+    calls: tuple[DropoutCall, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Normalisation:
+    """One normalisation layer at one step.
+
+    Attributes:
+        name: the layer.
+        shift: median over channels of |batch mean - running mean| in standard deviations of the batch.
+        spread: median over channels of running variance / batch variance.
+        elements: values per channel in the batch.
+        momentum: the layer's; None for a cumulative average.
+        updates: batches that its statistics have seen.
+    """
+
+    name: str
+    shift: float
+    spread: float
+    elements: int
+    momentum: float | None
+    updates: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningStatistics(Evidence):
+    """Running statistics against the batch's own, over the last samples.
+
+    Attributes:
+        samples: the layers at each sample, oldest first.
+    """
+
+    samples: tuple[tuple[Normalisation, ...], ...]

@@ -1,0 +1,109 @@
+"""Learning rates and the schedules that set them."""
+
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """One optimizer's learning rate so far.
+
+    Attributes:
+        index: which optimizer.
+        rate: largest rate of its groups at the last attempt.
+        largest: largest rate at any attempt.
+        zeros: attempts in a row, up to the last one, at which every group's rate was 0.
+        attempts: attempts so far.
+        schedule: class of the schedule that drives it; empty where none does.
+        patience: attempts between two advances of that schedule; 1 where none.
+        interval: ``step`` or ``epoch``; empty where there is no schedule.
+    """
+
+    index: int
+    rate: float
+    largest: float
+    zeros: int
+    attempts: int
+    schedule: str = ""
+    patience: float = 1.0
+    interval: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRates(Evidence):
+    """Learning rates of all optimizers.
+
+    Attributes:
+        optimizers: one entry each, for those that have attempted a step.
+        count: optimizers of the run.
+        ended: the fit is over.
+    """
+
+    optimizers: tuple[Rates, ...]
+    count: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a schedule was written for, and what it gets.
+
+    Attributes:
+        schedule: its class.
+        interval: ``step`` or ``epoch``, as the loop uses it.
+        advances: times that the loop advances it in the planned run; ``inf`` where no end is set.
+        steps: optimizer steps of the planned run; ``inf`` where no end is set.
+        warmup: advances until its highest rate; None where it has no warm-up or it cannot be read.
+        length: advances until its end; None where it has none or it cannot be read.
+        strict: it cannot be advanced beyond ``length`` and is made for single steps.
+        start: rate now over its highest.
+        misplaced: keys of the schedule's configuration that were written beside ``lr_scheduler``.
+        where: the user's ``file:line``.
+    """
+
+    schedule: str
+    interval: str
+    advances: float
+    steps: float
+    warmup: int | None = None
+    length: int | None = None
+    strict: bool = False
+    start: float = 1.0
+    misplaced: tuple[str, ...] = ()
+    where: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulePlans(Evidence):
+    """The plans of all schedules, before the first step."""
+
+    plans: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Followed:
+    """One schedule against the rate that its optimizer really used.
+
+    Attributes:
+        index: which optimizer.
+        schedule: class of the schedule.
+        wanted: the last rates that the schedule set, oldest first, each once.
+        used: the last rates that the optimizer stepped with, oldest first, each once.
+        attempts: attempts looked at.
+        apart: of these, attempts at which the two differed.
+    """
+
+    index: int
+    schedule: str
+    wanted: tuple[float, ...]
+    used: tuple[float, ...]
+    attempts: int
+    apart: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulesFollowed(Evidence):
+    """Schedules whose optimizer has no other."""
+
+    schedules: tuple[Followed, ...]
