@@ -1,0 +1,82 @@
+"""Finds a check's page by its code, its name, or the words of a symptom."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from ..checks import CHECKS, Check
+
+SHOWN = 5
+_WORD = re.compile(r"[a-z0-9_]+")
+_STOP = frozenset(
+    ("a", "an", "and", "are", "be", "by", "do", "does", "has", "have", "i", "in", "is", "it", "its", "my")
+)
+_STOP |= {"of", "on", "or", "so", "that", "the", "to", "too", "with"}
+
+
+def catalogue() -> str:
+    """Every check in one line."""
+    rows = [(c.code, c.name, c.severity.name.lower(), c.summary) for c in CHECKS]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "\n".join("  ".join([*(c.ljust(w) for c, w in zip(r[:3], widths, strict=True)), r[3]]) for r in rows) + "\n"
+
+
+def page(check: Check[Any]) -> str:
+    """A check's page in Markdown."""
+    facts = [f"severity: {check.severity.name.lower()}"]
+    if check.options:
+        facts.append("options: " + ", ".join(f"{k}={v!r}" for k, v in check.options.items()))
+    if check.implied_by:
+        facts.append("explained by: " + ", ".join(check.implied_by))
+    silence = f'Silence it with `SanityWatchdog(ignore=["{check.code}"])`.'
+    return f"# {check.code} {check.name}\n\n{' · '.join(facts)}\n\n{check.page}\n\n{silence}\n"
+
+
+def named(words: Sequence[str]) -> list[Check[Any]]:
+    """Checks whose code, prefix of a code, or name was given."""
+    found: list[Check[Any]] = []
+    for word in words:
+        key = word.strip().strip(",;:")
+        prefix = re.fullmatch(r"wd\d{1,3}", key.lower()) is not None
+        hits = [c for c in CHECKS if c.name == key.lower() or (prefix and c.code.startswith(key.upper()))]
+        if not hits:
+            return []
+        found += hits
+    return list({c.code: c for c in found}.values())
+
+
+def search(words: Sequence[str]) -> list[Check[Any]]:
+    """Checks whose pages speak of ``words``, the best first; rare words and those in names weigh most."""
+    asked = {w for text in words for w in _words(text)}
+    texts = {c.code: _weighed(c) for c in CHECKS}
+    scores = dict.fromkeys(texts, 0.0)
+    for word in asked:
+        having = [code for code, text in texts.items() if text[word]]
+        for code in having:
+            scores[code] += math.log(1 + len(CHECKS) / len(having)) * (1 + math.log(texts[code][word]))
+    return sorted((c for c in CHECKS if scores[c.code]), key=lambda c: (-scores[c.code], c.code))
+
+
+def _weighed(check: Check[Any]) -> Counter[str]:
+    return Counter(_words(f"{(check.name + ' ') * 4}{(check.summary + ' ') * 2}{check.page}"))
+
+
+def _words(text: str) -> list[str]:
+    return [_stem(w) for w in _WORD.findall(text.lower()) if w not in _STOP]
+
+
+def nearest(words: Sequence[str]) -> list[str]:
+    """Codes and names that look like what was typed."""
+    known = [*(c.code for c in CHECKS), *(c.name for c in CHECKS)]
+    close = (get_close_matches(w.upper() if w.lower().startswith("wd") else w.lower(), known, 3, 0.7) for w in words)
+    return list(dict.fromkeys(name for names in close for name in names))
+
+
+def _stem(word: str) -> str:
+    for ending in ("ing", "ed", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
