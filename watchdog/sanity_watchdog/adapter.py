@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from types import FrameType
 from typing import Any
 
 import torch
@@ -57,7 +58,20 @@ def accelerator_name(trainer: Any) -> str:
     return "tpu" if device == "xla" else str(device)
 
 
-def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool) -> Run:
+def asked_precision() -> str | None:
+    """The ``precision`` of the Trainer that is being made further up the stack: empty for none, None without Trainer.
+
+    Lightning overwrites what it was asked for when it falls back, so it is read while the Trainer is made.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_name == "__init__" and {"precision", "callbacks"} <= frame.f_locals.keys():
+            return str(frame.f_locals["precision"] or "")
+        frame = frame.f_back
+    return None
+
+
+def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "") -> Run:
     """What observers know of the run. ``complete`` once the training loaders exist."""
     clip = trainer.gradient_clip_val
     schedules = tuple(
@@ -69,6 +83,7 @@ def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool) -
         optimizers=tuple(getattr(o, "optimizer", o) for o in trainer.optimizers),
         schedules=schedules,
         precision=str(getattr(trainer, "precision", "32-true")),
+        asked=asked,
         plugin=trainer.precision_plugin,
         scaler=scaler_of(trainer, module),
         accelerator=accelerator_name(trainer),

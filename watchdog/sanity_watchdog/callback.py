@@ -101,6 +101,15 @@ class SanityWatchdog(Callback):
         self._undo: Callable[[], None] | None = None
         self._validated = False
         self._leads = False
+        self._asked = ""
+
+    @property
+    def state_dict(self) -> Callable[[], dict[str, Any]]:
+        """The base class's empty one. Lightning looks it up while it makes a Trainer, which alone knows the precision
+        that was asked for."""
+        asked = adapter.asked_precision()
+        self._asked = self._asked if asked is None else asked
+        return super().state_dict
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -157,7 +166,7 @@ class SanityWatchdog(Callback):
         logger = self._logger
         if logger is None or logger.closed or not self._leads:
             return None
-        run = adapter.describe(trainer, module, logger.settings, complete=complete)
+        run = adapter.describe(trainer, module, logger.settings, complete=complete, asked=self._asked)
         if self._watch is None:
             codes = [c.code for c in CHECKS if logger.settings.selected(c)]
             chosen = [o() for o in OBSERVERS if any(code.startswith(o.codes) for code in codes)]

@@ -27,7 +27,8 @@ class Run:
         module: the LightningModule that trains (the original one, not a wrapper of a strategy).
         optimizers: the torch optimizers, in order.
         schedules: the schedules with the interval that the loop uses.
-        precision: precision asked of the Trainer, such as ``"16-mixed"``.
+        precision: precision in use, as the plugin calls it, such as ``"16-mixed"``.
+        asked: precision as the user wrote it; empty where a plugin was given or it could not be learnt.
         plugin: Lightning's precision plugin.
         scaler: the loss scaler of the plugin, or of the user's module in manual optimisation.
         accelerator: ``cpu``, ``cuda``, ``mps``, ``tpu``, …
@@ -50,6 +51,7 @@ class Run:
     optimizers: tuple[Optimizer, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     precision: str = "32-true"
+    asked: str = ""
     plugin: Any = None
     scaler: Any = None
     accelerator: str = "cpu"

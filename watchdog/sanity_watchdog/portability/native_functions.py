@@ -13,14 +13,17 @@ from pathlib import Path
 
 ACCELERATORS = ("CUDA", "MPS", "XPU")
 COVERED = 300
-"""Operators a backend must have before the file can be said to speak for it: until torch 2.13 XPU's own kernels lived in
-another repository and it had 40, from 2.14 on 1,155."""
+"""Operators a backend must have before the file can be said to speak for it: XPU's own kernels lived in another
+repository until torch 2.13, where it had 40; from 2.14 on it has 1,155."""
 ONE_KERNEL_FOR_ALL = frozenset({"CompositeExplicitAutograd", "CompositeExplicitAutogradNonFunctional"})
 MADE_OF_OTHERS = "CompositeImplicitAutograd"
 
-ROUND_TRIPS = frozenset({"embedding_renorm_", "linalg_svd", "linalg_svd.U", "_linalg_svd", "col2im", "upsample_nearest3d.vec"})
-"""Operators that MPS computes on the CPU without a word: hand-written registrations in ATen/mps/MPSFallback.mm, the only
-ones outside the file. ``_linalg_svd`` is what a CPU dispatches for ``linalg_svd``. A real kernel in the file goes first."""
+ROUND_TRIPS = frozenset(
+    {"embedding_renorm_", "linalg_svd", "linalg_svd.U", "_linalg_svd", "col2im", "upsample_nearest3d.vec"}
+)
+"""Operators that MPS computes on the CPU without a word: hand-written registrations in ATen/mps/MPSFallback.mm, the
+only ones outside the file. ``_linalg_svd`` is what a CPU dispatches for ``linalg_svd``. A kernel in the file goes
+first."""
 
 
 class Support(Enum):

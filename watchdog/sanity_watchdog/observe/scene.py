@@ -1,0 +1,99 @@
+"""The scene of an exception: which module, which line of the user's, which tensors."""
+
+import linecache
+import re
+from collections.abc import Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..evidence.runtime import NamedTensor
+from .batches import elements
+from .names import plain_name
+from .site import line_of, origin
+
+DTYPE = re.compile(r"dtype|scalar type|datatype|should be the same|mixed dtype", re.IGNORECASE)
+DEVICE = re.compile(
+    r"on the same device|expected device|different from other tensors on|same device as|Placeholder storage|"
+    r"either on cpu or on|\(torch\.(cuda|mps|xpu)\.\w+\) and weight type|meta tensor",
+    re.IGNORECASE,
+)
+SHOWN = 12
+"""Tensors kept of a scene."""
+
+
+def short(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).removeprefix("torch.")
+
+
+def named(name: str, tensor: Tensor) -> NamedTensor:
+    """What evidence keeps of a tensor."""
+    return NamedTensor(name, short(tensor.dtype), str(tensor.device), tuple(tensor.shape))
+
+
+class Scene:
+    """Read from the traceback of an exception that left the user's step.
+
+    Attributes:
+        message: first line of the exception.
+        module: name of the innermost module of the model on the way; empty for none.
+        where: the user's line.
+        tensors: the batch's, the module's own and local variables at the scene, each once.
+        foreign: did the exception come from below the user's code, rather than from a ``raise`` in it?
+    """
+
+    def __init__(self, error: BaseException, model: nn.Module, batch: Any) -> None:
+        self.message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        modules = {id(m): plain_name(name) for name, m in model.named_modules()}
+        steps = tuple(_steps(error.__traceback__))
+        frames = [frame for frame, _ in steps]
+        self.where = next((line_of(f, n) for f, n in reversed(steps) if origin(f) == 0), "")
+        self.module, inner = "", None
+        for frame in frames:
+            owner = frame.f_locals.get("self")
+            if id(owner) in modules and owner is not model:
+                self.module, inner = modules[id(owner)], owner
+        self.foreign = bool(steps) and not _raises(*steps[-1])
+        self.tensors = tuple(_at_hand(frames, inner or model, self.module, batch, model))
+
+
+def _steps(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+    while traceback is not None:
+        yield traceback.tb_frame, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _raises(frame: FrameType, line: int) -> bool:
+    return origin(frame) == 0 and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise")
+
+
+def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"{name}[{i}]", item) for i, item in enumerate(value[:SHOWN]) if isinstance(item, Tensor))
+
+
+def _at_hand(
+    frames: list[FrameType], inner: nn.Module, path: str, batch: Any, model: nn.Module
+) -> Iterator[NamedTensor]:
+    """Tensors that took part, as far as the frames still show them: of the innermost module's frame and those below."""
+    known = {id(p): plain_name(n) for n, p in (*model.named_parameters(), *model.named_buffers())}
+    known |= {id(e.tensor): e.path for e in elements(batch)}
+    first = max((i for i, f in enumerate(frames) if f.f_locals.get("self") is inner), default=max(0, len(frames) - 3))
+    seen: set[int] = set()
+    found: list[NamedTensor] = []
+    own: Mapping[str, Tensor | None] = {**inner._parameters, **inner._buffers} if path else {}
+    for frame in frames[first:]:
+        for variable, value in frame.f_locals.items():
+            for name, tensor in _tensors(variable, value):
+                if id(tensor) not in seen:
+                    seen.add(id(tensor))
+                    found.append(named(known.get(id(tensor), name), tensor))
+    for name, registered in own.items():
+        if registered is not None and id(registered) not in seen:
+            found.append(named(f"{path}.{name}", registered))
+    yield from found[:SHOWN]
