@@ -71,6 +71,14 @@ def asked_precision() -> str | None:
     return None
 
 
+def unused_stops(strategy: Any) -> bool:
+    """Does this strategy's DistributedDataParallel expect a gradient for every parameter?"""
+    settings = getattr(strategy, "_ddp_kwargs", None)  # private; the only place where Lightning keeps them
+    if not isinstance(settings, dict) or not type(strategy).__name__.startswith("DDP"):
+        return False
+    return not settings.get("find_unused_parameters", False) and not settings.get("static_graph", False)
+
+
 def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "") -> Run:
     """What observers know of the run. ``complete`` once the training loaders exist."""
     clip = trainer.gradient_clip_val
@@ -89,6 +97,7 @@ def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool, a
         accelerator=accelerator_name(trainer),
         device=trainer.strategy.root_device,
         strategy=type(trainer.strategy).__name__,
+        unused_stops=unused_stops(trainer.strategy),
         world=trainer.world_size,
         rank=trainer.global_rank,
         automatic=module.automatic_optimization,

@@ -34,6 +34,7 @@ class Run:
         accelerator: ``cpu``, ``cuda``, ``mps``, ``tpu``, …
         device: root device.
         strategy: class name of the strategy.
+        unused_stops: will DistributedDataParallel stop at a parameter without a gradient?
         world: number of processes. rank: this one.
         automatic: automatic optimisation?
         accumulate: batches per optimizer step.
@@ -57,6 +58,7 @@ class Run:
     accelerator: str = "cpu"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     strategy: str = "SingleDeviceStrategy"
+    unused_stops: bool = False
     world: int = 1
     rank: int = 0
     automatic: bool = True
