@@ -85,7 +85,7 @@ def test_a_failed_run_says_what_failed_and_who_stopped_it() -> None:
         stopped_by='fail_on="error"',
     )
     assert said(summary=summary) == [
-        'watchdog: fail. 2 errors, 1 note · broke: check WD102 · fail_on="error"',
+        'watchdog: fail. 2 errors, 1 note · broke: check WD102 · stopped by fail_on="error"',
         "watchdog: 0 checks: 0 judged, 0 skipped, 2 ignored (WD301:*.mask: pruned on purpose, WD101)"
         " · silenced nothing: WD5",
     ]

@@ -36,7 +36,7 @@ def verdict_line(summary: Summary) -> str:
     if summary.broken:
         parts.append("broke: " + _some([printable(b, 60) for b in summary.broken]))
     if summary.stopped_by:
-        parts.append(printable(summary.stopped_by))
+        parts.append("stopped by " + printable(summary.stopped_by))
     parts.append(vitals_line(summary.vitals))
     return f"watchdog: {summary.verdict}. " + (" · ".join(p for p in parts if p) or "no vital signs were seen")
 

@@ -49,10 +49,18 @@ def so_far(batch: Batch, alerts: Sequence[Alert]) -> str:
 
 def closing(summary: Summary) -> str:
     """The end of a run: verdict, vital signs, alerts, what was not looked at."""
-    counts = tally(summary.alerts)
-    heading = f"### {summary.verdict.upper()}" + (f" · {counts}" if counts else "")
     checks = escaped(checks_line(summary).removeprefix("watchdog: "), 2000)
-    return "\n\n".join([heading, *_body(summary.vitals, summary.alerts), checks])
+    return "\n\n".join([*_ending(summary), checks])
+
+
+def _ending(summary: Summary) -> list[str]:
+    counts = tally(summary.alerts)
+    parts = [f"### {summary.verdict.upper()}" + (f" · {counts}" if counts else "")]
+    if summary.stopped_by:
+        parts.append(f"stopped by {escaped(summary.stopped_by)}")
+    if summary.broken:
+        parts.append("broke: " + escaped(named(summary.broken)))
+    return [*parts, *_body(summary.vitals, summary.alerts)]
 
 
 def _body(vitals: Mapping[str, str], alerts: Sequence[Alert]) -> list[str]:
@@ -73,8 +81,10 @@ def report(loaded: Loaded) -> str:
 
 
 def _section(run: WatchedRun) -> str:
-    parts = [f"## {escaped(run.name)}", closing(run.summary)]
-    if not run.finished:
-        parts.append(f"The run did not end: its record stops at step {run.summary.step}.")
+    parts = [f"## {escaped(run.name)}"]
+    if run.finished:
+        parts.append(closing(run.summary))
+    else:
+        parts += [*_ending(run.summary), f"The run did not end: its record stops at step {run.summary.step}."]
     parts += [f"Unreadable: {escaped(problem)}" for problem in run.problems]
     return "\n\n".join(parts)
