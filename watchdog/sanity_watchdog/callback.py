@@ -194,7 +194,8 @@ class SanityWatchdog(Callback):
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             if watch.now.sampled:
                 self._wrap(watch, trainer.strategy, "training_step", batch)
-            self._enforce(watch)
+            if watch.batches:  # what was found before the first step is told together with what that step shows
+                self._enforce(watch)
 
     def _wrap(self, watch: Watch, strategy: Any, name: str, batch: Any) -> None:
         step = getattr(strategy, name)

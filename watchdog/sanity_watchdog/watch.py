@@ -105,12 +105,20 @@ class Watch:
             self._guard("the transfer to the host", self.now.packet.send)
             self._waiting.append(self.now)
 
+    def around_step(self, batch: Any) -> AbstractContextManager[None]:
+        """The observers' scopes around the user's step."""
+        return self._scoped("around_step", batch)
+
+    def around_backward(self) -> AbstractContextManager[None]:
+        """The observers' scopes around a backward pass."""
+        return self._scoped("around_backward")
+
     @contextmanager
-    def around_step(self, batch: Any) -> Iterator[None]:
-        """The observers' scopes around the user's step; left in reverse order whatever the step raises."""
+    def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
+        """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in tuple(self._hooks["around_step"]):
-            scopes = self._call(observer, method, self.now, batch)
+        for observer, method in tuple(self._hooks[hook]):
+            scopes = self._call(observer, method, self.now, *args)
             for scope in () if scopes is _FAILED else scopes:
                 if self._call(observer, scope.__enter__) is not _FAILED:
                     entered.append((observer, scope))

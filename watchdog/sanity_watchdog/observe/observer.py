@@ -39,6 +39,10 @@ class Observer:
         """Scopes to enter around a sampled training or validation step, outermost first."""
         return ()
 
+    def around_backward(self, at: Moment) -> Iterable[AbstractContextManager[Any]]:
+        """Scopes to enter around the backward pass alone, without the hooks around it; in the first step only."""
+        return ()
+
     def output(self, at: Moment, output: Any) -> None:
         """The step has returned; ``output`` is what ``training_step`` gave."""
 
