@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+from pathlib import Path
 
 import pytest
 
@@ -23,3 +24,8 @@ def _quiet() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden renderings of alerts")
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
