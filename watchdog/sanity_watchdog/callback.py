@@ -53,7 +53,7 @@ class SanityWatchdog(Callback):
         every_n_steps: later samples are pairs of optimizer steps this far apart; an odd prime sees every phase of an
             alternation.
         targets: accelerators to judge portability for, besides the present one: ``cpu``, ``cuda``, ``mps``, ``tpu``,
-            ``xpu``.
+            ``xla`` (a TPU by PyTorch/XLA), ``xpu``.
         fail_on: severity that stops the run: ``None``, ``"info"``, ``"warning"``, ``"error"``, or ``"auto"``: errors
             where the environment variable ``CI`` is set. ``SANITY_WATCHDOG_FAIL_ON`` overrides ``"auto"``.
         record: file or folder of ``watchdog.jsonl``; beside the logs by default (also ``SANITY_WATCHDOG_RECORD``).
@@ -98,7 +98,7 @@ class SanityWatchdog(Callback):
         self._logger: DiagnosticsLogger | None = None
         self._watch: Watch | None = None
         self._hooks: list[Any] = []
-        self._undo: Callable[[], None] | None = None
+        self._undo: list[Callable[[], Any]] = []
         self._validated = False
         self._leads = False
         self._asked = ""
@@ -129,7 +129,7 @@ class SanityWatchdog(Callback):
         return self._logger.summary if self._logger is not None else Summary("incomplete")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_undo": None}
+        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_undo": []}
 
     # -- life of a fit
 
@@ -194,6 +194,8 @@ class SanityWatchdog(Callback):
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             if watch.now.sampled:
                 self._wrap(watch, trainer.strategy, "training_step", batch)
+            if watch.now.sync:
+                self._wrap_backward(watch, trainer.precision_plugin)
             if watch.batches:  # what was found before the first step is told together with what that step shows
                 self._enforce(watch)
 
@@ -208,12 +210,22 @@ class SanityWatchdog(Callback):
             return output
 
         setattr(strategy, name, watched)
-        self._undo = lambda: strategy.__dict__.pop(name, None)
+        self._undo.append(lambda: strategy.__dict__.pop(name, None))
+
+    def _wrap_backward(self, watch: Watch, plugin: Any) -> None:
+        backward = plugin.backward
+
+        @functools.wraps(backward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with watch.around_backward():
+                return backward(*args, **kwargs)
+
+        plugin.backward = watched
+        self._undo.append(lambda: plugin.__dict__.pop("backward", None))
 
     def _unwrap(self) -> None:
-        if self._undo is not None:
-            self._undo()
-            self._undo = None
+        while self._undo:
+            self._undo.pop()()
 
     @_harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:

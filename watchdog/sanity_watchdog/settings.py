@@ -11,7 +11,7 @@ from .checks import CHECKS
 from .checks.check import Check
 from .policy import Policy
 
-TARGETS = ("cpu", "cuda", "mps", "tpu", "xpu")
+TARGETS = ("cpu", "cuda", "mps", "tpu", "xla", "xpu")
 
 
 def _matches(pattern: str, check: Check[Any]) -> bool:
