@@ -129,7 +129,7 @@ def _explain(options: argparse.Namespace) -> int:
         hint = f"; did you mean {', '.join(near)}?" if near else "; `sanity-watchdog checks` lists all"
         print(f"sanity-watchdog: no check speaks of {asked!r}{hint}", file=sys.stderr)
         return INCOMPLETE
-    if exact and len(exact) <= pages.SHOWN:
+    if exact and len(exact) <= len(options.words):
         _show("\n".join(map(pages.page, exact)), page=True)
         return PASS
     listed = "\n".join(f"{c.code}  {c.name}: {c.summary}" for c in (exact or found[: pages.SHOWN]))
