@@ -25,7 +25,7 @@ def make(**kwargs: object) -> Settings:
             {"options": {"WD002": {"tolerance": 1}}},
             "unknown option 'tolerance' of WD002 nothing-judged; valid are none",
         ),
-        ({"targets": ["gameboy"]}, "unknown target 'gameboy'; valid are cpu, cuda, mps, tpu, xpu"),
+        ({"targets": ["gameboy"]}, "unknown target 'gameboy'; valid are cpu, cuda, mps, tpu, xla, xpu"),
         ({"every_n_steps": 0}, "at least 1"),
         ({"every_n_steps": True}, "whole number"),
         ({"fail_on": "fatal"}, "valid are info, warning, error"),
