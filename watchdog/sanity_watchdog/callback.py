@@ -67,6 +67,11 @@ class SanityWatchdog(Callback):
     selection: tuple[str, ...] = ()
     """What ``select`` is where it is not given."""
 
+    attached = False
+    """Was it attached by the environment? It then stands back where another was given by hand."""
+    by_environment: bool = False
+    """Attached to every Trainer by ``SANITY_WATCHDOG`` or pytest: gives way to one that was given by hand."""
+
     def __init__(
         self,
         *,
@@ -136,21 +141,28 @@ class SanityWatchdog(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage != "fit":
             return
-        family = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
+        everyone = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
+        family = [c for c in everyone if not c.by_environment] or everyone[:1]
+        if self not in family:
+            self._leads = False
+            return
         settings = functools.reduce(Settings.joined, (c.settings for c in family))
         log_dir = trainer.log_dir  # a collective: every rank reads it, here and only here
-        self._leads = family[0] is self
+        self._leads = family[0] is self  # the others hand their selection over
         if not self._leads:
             self._logger = family[0]._logger
             return
         self._begin(trainer, settings, log_dir, family)
+
+    def _own_sinks(self) -> Sequence[Sink]:
+        return default_sinks()
 
     @_harmless
     def _begin(self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]) -> None:
         self._end_watch()
         self._validated = False
         info = adapter.info_of(trainer, settings, log_dir)
-        sinks = [*default_sinks(), *(s for c in family for s in c._more_sinks)]
+        sinks = [*self._own_sinks(), *(s for c in family for s in c._more_sinks)]
         on_alert = [c._on_alert for c in family if c._on_alert is not None]
 
         def tell(alert: Alert) -> None:
@@ -268,9 +280,13 @@ class SanityWatchdog(Callback):
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        if (watch := self._watch) is not None and not self._validated:
+        if (watch := self._watch) is None:
+            return
+        if not self._validated:
             watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._wrap(watch, trainer.strategy, "validation_step", batch)
+        if batch_idx == dataloader_idx == 0:
+            watch.tell("validation_start")
 
     @_harmless
     def on_validation_batch_end(
