@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
+from ..evidence.losses import Cut, Origin, Spread
+
 Fact = TypeVar("Fact")
 
 
@@ -27,35 +29,6 @@ class Marks(Generic[Fact]):
     def get(self, tensor: Any) -> Fact | None:
         hit = self._facts.get(id(tensor))
         return hit[1] if hit is not None and hit[0]() is tensor else None
-
-
-@dataclass(frozen=True)
-class Origin:
-    """The activation that made a tensor, views and casts in between not counted.
-
-    Attributes:
-        name: ``softmax``, ``log_softmax``, ``sigmoid``, ``relu``, ``tanh``, …
-        shape: shape of its result. axis: the axis it normalised, from 0, or None.
-        where: the user's line.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    axis: int | None
-    where: str
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Where a value lost its gradient history.
-
-    Attributes:
-        operation: ``argmax``, ``detach``, ``no_grad``, ``item``, …
-        where: the user's line.
-    """
-
-    operation: str
-    where: str
 
 
 @dataclass(eq=False)
@@ -93,6 +66,13 @@ class LossCall:
         return next(iter(self.arguments.values()), None)
 
     @property
+    def prediction(self) -> Any:
+        """Its first argument, or its targets where only those have a gradient: people swap the two."""
+        first, target = self.input, self.target
+        swapped = isinstance(target, Tensor) and target.requires_grad and not getattr(first, "requires_grad", True)
+        return target if swapped else first
+
+    @property
     def target(self) -> Any:
         """Its targets, or None."""
         return self.arguments.get("target")
@@ -113,14 +93,6 @@ class Frontier:
     where: str
 
 
-@dataclass(frozen=True)
-class Broadcast:
-    """A difference of prediction and target whose batch axes were spread against each other, then reduced."""
-
-    where: str
-    shapes: tuple[tuple[int, ...], tuple[int, ...]]
-
-
 @dataclass(eq=False)
 class Trace:
     """What one step has shown so far, in order of time.
@@ -134,7 +106,7 @@ class Trace:
         obstacles: reasons why the graph must not be run a second time (tensor hooks, checkpointing, offloading).
         scores: user's line and shape of each ``log_softmax`` or ``logsumexp`` outside a loss function that has a
             gradient: the marks of a loss written by hand.
-        broadcasts: differences of predictions and targets with batch axes spread against each other.
+        spreads: differences of predictions and targets with batch axes spread against each other.
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
     """
@@ -145,7 +117,7 @@ class Trace:
     frontier: list[Frontier] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
     scores: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
-    broadcasts: list[Broadcast] = field(default_factory=list)
+    spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
     read: Cut | None = None
     cuts: Marks[Cut] = field(default_factory=Marks)

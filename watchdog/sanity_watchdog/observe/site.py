@@ -4,7 +4,7 @@ import os
 import sys
 import sysconfig
 from functools import lru_cache
-from types import FrameType
+from types import CodeType, FrameType
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -44,9 +44,19 @@ def origin(frame: FrameType) -> int:
     return _rank(frame.f_code.co_filename)
 
 
+def is_ours(frame: FrameType) -> bool:
+    """Is this frame of the watchdog itself?"""
+    return frame.f_code.co_filename.startswith(_OWN)
+
+
 def line_of(frame: FrameType, line: int) -> str:
     """``file:line`` as :func:`user_line` writes it."""
     return _short(frame.f_code.co_filename, line)
+
+
+def line_of_code(code: CodeType) -> str:
+    """``file:line`` at which a function begins."""
+    return _short(code.co_filename, code.co_firstlineno)
 
 
 def _short(file: str, line: int) -> str:

@@ -1,0 +1,52 @@
+"""Whether the loss has a gradient."""
+
+from ..alerts import Severity
+from ..evidence.losses import DetachedLoss
+from .check import Findings, check
+
+READS = ("item", "tolist", "numpy", "float", "array")
+
+
+@check("WD109", "detached-loss", Severity.ERROR, DetachedLoss)
+def detached_loss(seen: DetachedLoss) -> Findings:
+    """No gradient can flow from the loss that the step returned.
+
+    **What it sees.** Whether the returned loss has a gradient history, and, in the first steps, the operation and line
+    at which the last value that had one lost it: ``argmax``, ``detach``, a ``no_grad`` block, ``item``.
+
+    **Why it matters.** Backward fails with "element 0 of tensors does not require grad", in a trace that ends inside
+    the framework; or, with a new tensor made from a number, it runs and nothing is learned.
+
+    **How to fix.** Compute the loss from values that keep their history::
+
+        F.cross_entropy(scores, labels)                  # not of scores.argmax(1).float()
+        total = total + loss                             # not torch.tensor(loss.item(), requires_grad=True)
+
+    **When to ignore.** Never in automatic optimisation; a step without a loss returns None.
+
+    **Limits.** Where operations are not followed (compiled code, later steps) the place of the cut is not known. A
+    detach in front of a part of the network only is WD314's matter.
+
+    **Sources.** PyTorch's autograd notes: history is kept only by differentiable operations in grad mode.
+    """
+    if seen.attached:
+        return
+    cut = seen.cut
+    if cut is None:
+        message, hint = "the loss has no gradient history", "look for argmax, detach, no_grad or item before the loss"
+    elif cut.operation in READS:
+        message = f"the loss has no gradient: its last value with one was read to the host by {cut.operation}()"
+        hint = f"keep tensors instead of numbers: remove {cut.operation}() at {cut.where}"
+    elif cut.operation == "no_grad":
+        message = "the loss has no gradient: it was computed inside no_grad"
+        hint = f"leave the no_grad block at {cut.where}"
+    else:
+        message = f"the loss has no gradient: it is lost at {cut.operation}()"
+        hint = f"compute the loss from the values before {cut.operation}() at {cut.where}"
+    yield detached_loss.alert(
+        seen,
+        message,
+        hint=hint,
+        where="" if cut is None else cut.where,
+        evidence={"operation": "" if cut is None else cut.operation},
+    )

@@ -1,0 +1,172 @@
+"""The first loss, before any weight has changed."""
+
+import math
+
+from ..alerts import Alert, Severity
+from ..evidence.losses import FirstLoss
+from .check import Findings, Skip, check
+
+ERRORS = 4.0
+"""Standard errors added to every limit: one batch is a sample."""
+NOTE = 0.3
+"""Nats. Nine in ten of 158 real architectures start within 0.2 of ln k."""
+HIGH = 1.0
+"""Nats. With 4 standard errors no undisputed one of 336 first batches of those lay above."""
+CERTAIN = 3.0
+"""Nats, or ln k where that is more: no reading of the batch makes such a start a healthy one."""
+FEW = 8
+"""Targets below which a sum is no multiple worth calling one."""
+MEAN_RATE = 0.5
+"""Learning rate times targets up to which plain gradient descent on a sum is scaled on purpose."""
+LARGE_HEAD = 1.5
+"""rms of the head's weights times the square root of its inputs; 0.18 to 1.0 in ordinary models."""
+SHARE = 0.7
+"""Share of the excess that one cause must explain to be named."""
+
+
+@check("WD101", "initial-loss-off", Severity.ERROR, FirstLoss, implied_by=("WD103", "WD105", "WD121", "WD142"))
+def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
+    """The first loss is not what a network that knows nothing must have.
+
+    **What it sees.** The values that the loss function was given in the run's own first training step, before any
+    weight has changed. A network that knows nothing gives each of k classes 1/k, so cross entropy is ln k per target
+    (2.303 for ten classes) and binary cross entropy ln 2 per output. It is compared per target, without class
+    weights, smoothing and ignored labels, for each loss call on its own, whatever the step returns in the end. INFO
+    above 0.3 nats or far below, WARNING above ``tolerance`` (1.0), ERROR above max(3, ln k), each plus 4 standard
+    errors of this batch. A sum over the targets that nothing divides is an ERROR as well, because its gradient is as
+    many times too large; it is INFO where plain SGD's learning rate times the number of targets is at most 0.5, as it
+    is where the rate was chosen for a sum.
+
+    **Why it matters.** The first steps are spent on undoing a start that is confidently wrong, and the cause (a head
+    that is far too large, unscaled inputs, a sum where a mean is meant, a sign or label order) rarely heals by
+    itself.
+
+    **How to fix.** Follow the hint. For a head that is too large::
+
+        nn.init.normal_(head.weight, std=head.in_features ** -0.5)   # not std=1
+        nn.init.zeros_(head.bias)
+
+    For a sum::
+
+        nn.CrossEntropyLoss(reduction="mean")                        # not "sum"
+
+    **When to ignore.** Where the scale of the scores is a choice, as with heads that a package draws by fan-out
+    (EfficientNet, DLA) or with a large logit scale. Trained weights, a bias set to the class frequencies and an
+    adapter on a trained base start below ln k; that is never more than INFO. Scores made of normalised vectors
+    (ArcFace, CLIP) are never more than INFO either.
+
+    **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
+    scale is given as a second witness, as INFO. Probabilities in place of logits start at ln k too: see WD102. Skipped
+    for resumed runs and for losses that no known function computes; there ``num_classes`` or ``expected_loss`` lets
+    the step's total be judged. With one target there is no standard error and no verdict.
+
+    **Sources.** Karpathy, A Recipe for Training Neural Networks ("verify loss @ init"). The limits were measured on
+    336 first batches of 158 architectures trained from scratch.
+    """
+    if seen.resumed:
+        yield Skip("resumed from a checkpoint")
+        return
+    excess = seen.excess
+    if not math.isfinite(excess):
+        yield _alert(seen, Severity.ERROR, f"first loss is {seen.seen}, expected {seen.expected:.3f} ({seen.name})", "")
+        return
+    if seen.undivided and seen.kind == "softmax" and seen.targets >= FEW:
+        yield _summed(seen)
+    if not math.isfinite(seen.standard_error):
+        yield Skip("a single target has no standard error")
+        return
+    slack = ERRORS * seen.standard_error
+    certain, high, note = max(CERTAIN, math.log(max(seen.classes, 1))), tolerance, min(NOTE, tolerance)
+    limit = next((x for x in (certain, high, note) if excess > x + slack), 0.0)
+    if limit:
+        severity = {certain: Severity.ERROR, high: Severity.WARNING}.get(limit, Severity.INFO)
+        severity = Severity.INFO if seen.cosine else severity
+        yield _alert(
+            seen,
+            severity,
+            f"first loss {seen.seen:.4g}, expected {seen.expected:.3f} ({seen.name}): "
+            f"{excess:.3g} above, limit {limit + slack:.3g}",
+            _why_high(seen),
+        )
+    elif seen.kind != "binary" and not seen.contrastive and excess < -(NOTE + slack) and _below_prior(seen, slack):
+        yield _alert(
+            seen,
+            Severity.INFO,
+            f"first loss {seen.seen:.4g}, expected {seen.expected:.3f} ({seen.name}): "
+            f"{-excess:.3g} below, limit {NOTE + slack:.3g}",
+            "nothing to do for trained weights; else look for padding or zeros that dilute the mean, or another k",
+        )
+    if seen.in_bits:
+        yield _alert(
+            seen,
+            Severity.INFO,
+            f"the step's loss is {1 / math.log(2):.3f} times the first loss {seen.reported:.4g}: bits, not nats",
+            "compare the curve with log2 of the classes, or drop the division by ln 2",
+        )
+
+
+def _alert(seen: FirstLoss, severity: Severity, message: str, hint: str) -> Alert:
+    evidence: dict[str, str | int | float] = {
+        "seen": seen.seen,
+        "expected": seen.expected,
+        "standard_error": seen.standard_error,
+        "classes": seen.classes,
+        "targets": seen.targets,
+        "reduction": seen.reduction,
+    }
+    for name in ("spread", "fit", "head_scale"):
+        if math.isfinite(getattr(seen, name)):
+            evidence[name] = getattr(seen, name)
+    return initial_loss_off.alert(
+        seen, message, hint=hint, subjects=(seen.function,), severity=severity, where=seen.where, evidence=evidence
+    )
+
+
+def _summed(seen: FirstLoss) -> Alert:
+    total = seen.reported if seen.reduction == "sum" else seen.seen * seen.targets
+    meant = seen.rate * seen.targets <= MEAN_RATE
+    return _alert(
+        seen,
+        Severity.INFO if meant else Severity.ERROR,
+        f"first loss {total:.4g} is a sum over {seen.targets:,} targets; "
+        f"{seen.seen:.4g} each, expected {seen.expected:.3f} ({seen.name})",
+        "none needed if the learning rate is meant for a sum"
+        if meant
+        else 'use reduction="mean", or divide by the number of targets',
+    )
+
+
+def _below_prior(seen: FirstLoss, slack: float) -> bool:
+    """Is it also below what a bias set to the class frequencies gives?"""
+    return not seen.seen >= seen.prior - NOTE - slack
+
+
+def _why_high(seen: FirstLoss) -> str:
+    """The most likely reason that the evidence supports."""
+    excess = seen.excess
+    ratio = seen.seen / seen.expected if seen.expected else math.nan
+    if seen.kind == "returned":
+        if abs(ratio * math.log(2) - 1) < 0.02:
+            return "the loss is 1.443 times what is expected: it is in bits (log2), not nats"
+        if ratio > 1.9 and abs(ratio / round(ratio) - 1) < 0.01:
+            return f"the loss is {round(ratio)} times what is expected: a sum where a mean is meant?"
+        return "look for a sum where a mean is meant, or for outputs whose scale is far from 1"
+    if seen.kind == "binary":
+        return (
+            f"the logits have mean {seen.common:.3g} and deviation {seen.spread:.3g}: scale the last layer's "
+            "weights and the inputs down"
+        )
+    if seen.contrastive:
+        return "the scores are not normalised: use F.normalize on the embeddings, or a higher temperature"
+    if seen.fit > SHARE * excess:
+        return "the scores are sure and wrong: look for another order of the labels, or a flipped sign"
+    if seen.common > SHARE * excess:
+        return f"every row favours class {seen.top_class} alike: reset the bias of the last layer" + (
+            f" ({seen.head})" if seen.head else ""
+        )
+    if seen.head_scale > LARGE_HEAD:
+        return (
+            f"{seen.head or 'the last layer'} is large (rms·√inputs {seen.head_scale:.3g}, usual ≤ 1): "
+            "initialise it with std 1/√inputs; a head drawn by fan-out looks the same"
+        )
+    return "the scores are too large, not the last layer: scale the inputs, or the layers before it"

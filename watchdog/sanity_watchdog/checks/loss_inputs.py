@@ -1,0 +1,207 @@
+"""What loss functions are given: probabilities, log-probabilities or scores."""
+
+import math
+
+from ..alerts import Alert, Severity
+from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, SoftmaxLoss
+from .check import Findings, Skip, check
+
+SUM_ERROR = 2e-5
+"""Rounding of a float32 softmax: a few units in the last place of 1, over the classes."""
+ENOUGH = 3
+"""rows x (classes - 1) from which random float32 logits never (none in 100,000) look like probabilities."""
+ENOUGH_ROWS = 4
+"""Rows from which the same holds in half precision, with at least 8 in the product."""
+ENOUGH_HALF = 8
+LOG_ERROR = 0.02
+"""Distance of a row's logsumexp from 0 that float32 log-probabilities never reach."""
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
+
+
+def sums_to_one(error: float, low: float, high: float, rows: int, classes: int, dtype: str) -> bool:
+    """Are rows within rounding of probabilities, and are there enough of them to say so?"""
+    eps = EPS.get(dtype, 0.0)
+    tolerance = SUM_ERROR + eps / 2 + classes * SMALLEST.get(dtype, 0.0) / 2
+    size = rows * (classes - 1)
+    enough = size >= ENOUGH if not eps else size >= ENOUGH_HALF and rows >= ENOUGH_ROWS
+    return enough and error <= tolerance and low >= -tolerance and high <= 1 + tolerance
+
+
+def _is_softmax_over_classes(seen: SoftmaxLoss) -> bool:
+    origin = seen.origin
+    if origin is None or origin.name != "softmax" or origin.axis is None:
+        return False
+    if origin.shape == seen.shape:
+        return origin.axis == seen.axis
+    return origin.shape[origin.axis] == seen.classes
+
+
+def _has_wrong_axis(seen: SoftmaxLoss) -> bool:
+    """Was a softmax taken over something else than the classes?"""
+    origin = seen.origin
+    if origin is not None and origin.name in ("softmax", "log_softmax") and origin.axis is not None:
+        if origin.shape == seen.shape:
+            return origin.axis != seen.axis
+        return origin.shape[origin.axis] != seen.classes
+    if seen.function != "cross_entropy":
+        return False
+    columns = sums_to_one(seen.column_error, seen.low, seen.high, seen.classes, seen.rows, seen.dtype)
+    return columns and seen.sum_error > 0.1
+
+
+@check("WD102", "double-softmax", Severity.ERROR, LossSeen)
+def double_softmax(seen: LossSeen) -> Findings:
+    """A loss that applies softmax or sigmoid itself is given values that have already been through one.
+
+    **What it sees.** The first argument of ``cross_entropy`` and ``binary_cross_entropy_with_logits``: whether a
+    softmax or sigmoid was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
+    rounding, in more rows than chance could explain. Training and the first validation batch are looked at.
+
+    **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
+    fall below ln(e + k - 1) - 1 (1.46 for ten classes).
+
+    **How to fix.** Give the loss the raw scores::
+
+        return self.head(x)                      # not self.head(x).softmax(-1)
+        F.cross_entropy(scores, labels)
+
+    **When to ignore.** Never in training: log-probabilities are harmless to ``cross_entropy``, probabilities are not.
+
+    **Limits.** For the sigmoid only its own call is proof (healthy fresh logits often lie in [0, 1]); where nothing
+    can be followed (compiled code, later samples) it is not seen. Losses written by hand are not judged.
+
+    **Sources.** DeepFD, NeuraLint and UMLAUT list it among the most frequent faults of training programs. The rule
+    for the rows was measured on 100,000 random batches per format.
+    """
+    if isinstance(seen, SoftmaxLoss) and seen.function != "nll_loss" and seen.classes > 1:
+        looks = sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, seen.classes, seen.dtype)
+        if looks or _is_softmax_over_classes(seen):
+            floor = math.log(math.e + seen.classes - 1) - 1
+            yield _twice(seen, "softmax", f"rows sum to 1: the loss cannot fall below {floor:.2f}")
+        elif seen.origin is not None and seen.origin.name == "sigmoid":
+            yield _twice(seen, "sigmoid", f"{seen.low:.2g} to {seen.high:.2g}")
+    elif isinstance(seen, BinaryLoss) and seen.logits:
+        if seen.origin is not None and seen.origin.name in ("sigmoid", "softmax"):
+            yield _twice(seen, seen.origin.name, f"{seen.low:.2g} to {seen.high:.2g}")
+        elif not seen.followed:
+            yield Skip("operations before the loss were not followed")
+    else:
+        yield Skip("no loss that applies softmax or sigmoid itself")
+
+
+def _twice(seen: LossSeen, name: str, why: str) -> Alert:
+    made = f", made at {seen.origin.where}" if seen.origin is not None and seen.origin.where else ""
+    evidence: dict[str, str | float] = {"low": seen.low, "high": seen.high, "dtype": seen.dtype}
+    if isinstance(seen, SoftmaxLoss):
+        evidence |= {"sum_error": seen.sum_error, "rows": seen.rows}
+    return double_softmax.alert(
+        seen,
+        f"{seen.function} gets probabilities ({why})",
+        hint=f"give it the scores: remove the {name} before the loss{made}",
+        subjects=(seen.function,),
+        where=seen.where,
+        evidence=evidence,
+    )
+
+
+@check("WD103", "wrong-loss-input", Severity.ERROR, LossSeen)
+def wrong_loss_input(seen: LossSeen) -> Findings:
+    """A loss is given another kind of number than it is defined for.
+
+    **What it sees.** ``nll_loss`` and ``kl_div`` on rows that are no log-probabilities (their logsumexp is not 0),
+    targets of ``kl_div`` in the wrong one of its two forms, ``cross_entropy`` with a single class, a softmax taken
+    over another axis than the classes, and logits or log-probabilities given to a binary loss that wants the other.
+
+    **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
+    scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
+
+    **How to fix.** Give the loss what it is defined for::
+
+        F.nll_loss(F.log_softmax(scores, dim=1), labels)     # or F.cross_entropy(scores, labels)
+        F.kl_div(F.log_softmax(a, -1), F.softmax(b, -1), reduction="batchmean")
+        F.binary_cross_entropy_with_logits(score, label)     # one output
+
+    **When to ignore.** Where ``nll_loss`` only picks entries from something that is meant to be no log-probability,
+    as some policy gradients do; products of a ``log_softmax`` are recognised where they can be followed.
+
+    **Limits.** Looks at a bounded sample of rows. Unnormalised measures in ``kl_div`` look like raw scores.
+
+    **Sources.** The definitions in PyTorch's documentation of each loss; the limit leaves room for half precision.
+    """
+    found = ("", "")
+    if isinstance(seen, SoftmaxLoss):
+        found = _wrong_classes(seen)
+    elif isinstance(seen, BinaryLoss):
+        found = _wrong_binary(seen)
+    elif isinstance(seen, DivergenceLoss):
+        found = _wrong_divergence(seen)
+    else:
+        yield Skip("no loss that asks for logits or log-probabilities")
+    message, hint = found
+    if message:
+        origin = seen.origin
+        made = f" ({origin.name} at {origin.where})" if origin is not None and origin.where else ""
+        yield wrong_loss_input.alert(
+            seen,
+            f"{seen.function} {message}",
+            hint=hint + made,
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"shape": str(seen.shape), "low": seen.low, "high": seen.high, "value": seen.value},
+        )
+
+
+def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
+    if seen.classes == 1:
+        return (
+            f"of one class is always 0 (scores {seen.shape})",
+            "use binary_cross_entropy_with_logits for one output, or two outputs",
+        )
+    if _has_wrong_axis(seen):
+        return (
+            f"gets a softmax over another axis than its {seen.classes} classes (axis {seen.axis})",
+            f"take it over axis {seen.axis}, or give cross_entropy the scores",
+        )
+    if seen.function != "nll_loss" or seen.logs:
+        return "", ""
+    if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, seen.classes, seen.dtype):
+        return "gets probabilities, not their logarithms (rows sum to 1)", "use log_softmax instead of softmax"
+    if not seen.log_error <= _log_tolerance(seen):
+        return (
+            f"gets raw scores: logsumexp of a row is {seen.log_error:.3g} from 0, limit {_log_tolerance(seen):.2g}",
+            "use cross_entropy, or log_softmax before nll_loss",
+        )
+    return "", ""
+
+
+def _wrong_binary(seen: BinaryLoss) -> tuple[str, str]:
+    origin = seen.origin.name if seen.origin is not None else ""
+    if seen.logits and origin in ("log_softmax", "logsigmoid"):
+        return f"gets the output of {origin}", f"give it the scores: remove the {origin} before the loss"
+    return "", ""
+
+
+def _wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:
+    if seen.log_target and seen.target_high > LOG_ERROR:
+        return (
+            f"with log_target=True gets targets up to {seen.target_high:.3g}; logarithms of probabilities are ≤ 0",
+            "pass log_target=False for probabilities",
+        )
+    if not seen.log_target and seen.target_low < 0:
+        return (
+            f"gets negative targets (down to {seen.target_low:.3g}); probabilities are ≥ 0",
+            "pass log_target=True for log-probabilities",
+        )
+    if not seen.log_error <= _log_tolerance(seen):
+        kind = "probabilities" if seen.sum_error <= SUM_ERROR + EPS.get(seen.dtype, 0.0) else "no log-probabilities"
+        return (
+            f"gets {kind} as its input: their logsumexp is {seen.log_error:.3g} from 0",
+            "use log_softmax for the first argument of kl_div",
+        )
+    return "", ""
+
+
+def _log_tolerance(seen: LossSeen) -> float:
+    """Rounding moves each log-probability by half a unit of its own size."""
+    return LOG_ERROR + EPS.get(seen.dtype, 0.0) * max(abs(seen.low), abs(seen.high))

@@ -1,0 +1,180 @@
+"""What the outputs of a network can express, against what its targets ask for."""
+
+import math
+
+from ..alerts import Severity
+from ..evidence.losses import BinaryLoss, DistanceLoss, LossSeen, SoftmaxLoss
+from ..evidence.targets import LabelHistory
+from .check import Findings, Skip, check
+
+SPARE = 4
+"""Times as many outputs as classes in the labels; a spare background class or two is fine."""
+SPARE_LEAST = 8
+"""Outputs that must be unused."""
+LABELS = 256
+"""Labels seen before the verdict: were they spread over four times the classes, none of 256 would be missing."""
+SPREAD = 0.8
+"""Share of the classes up to the highest label that must occur: sorted data shows one class at a time."""
+ZEROS = 0.2
+"""Share of exact zeros, with no score below zero, that only a clip at zero leaves."""
+BEYOND = 0.05
+"""Share of the targets outside an activation's range: more than noise at its edge."""
+RANGES = {
+    "relu": (0.0, math.inf),
+    "softplus": (0.0, math.inf),
+    "relu6": (0.0, 6.0),
+    "sigmoid": (0.0, 1.0),
+    "hardsigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "hardtanh": (-1.0, 1.0),
+    "logsigmoid": (-math.inf, 0.0),
+}
+CLIPPING = ("relu", "relu6", "tanh", "hardtanh", "gelu", "silu", "elu", "selu", "mish", "softplus", "logsigmoid")
+ROUNDING = 1e-3
+"""Relative; float32 sums of a batch differ by less."""
+
+
+@check("WD106", "unused-outputs", Severity.WARNING, LabelHistory, implied_by=("WD105", "WD110"))
+def unused_outputs(seen: LabelHistory) -> Findings:
+    """The head has many times more outputs than there are classes in the labels.
+
+    **What it sees.** The highest label of the samples so far against the number of outputs, once 256 labels have been
+    seen, nearly all classes up to the highest one occurred, and the highest has not risen lately. Language models,
+    where most of a vocabulary never turns up, and contrastive losses are left out.
+
+    **Why it matters.** Usually the head of another data set (1000 outputs of ImageNet) was kept: the network first
+    has to learn that most outputs never occur, and every metric over classes is off.
+
+    **How to fix.** Give the head as many outputs as there are classes::
+
+        model.fc = nn.Linear(model.fc.in_features, num_classes)
+
+    **When to ignore.** Where further classes come later, or another data set shares the head.
+
+    **Limits.** Fewer than four times as many outputs are not accused, and a subset of the highest classes is not seen.
+
+    **Sources.** Torchvision's fine-tuning tutorial replaces the head for this reason.
+    """
+    high, used = seen.highs[-1], seen.highs[-1] + 1
+    if seen.tokens:
+        yield Skip("targets are tokens or candidates")
+    elif sum(seen.counts) < LABELS:
+        yield Skip(f"fewer than {LABELS} labels seen")
+    elif (
+        seen.classes >= SPARE * used
+        and seen.classes - used >= SPARE_LEAST
+        and seen.distinct >= max(2.0, SPREAD * used)
+        and seen.highs[len(seen.highs) // 2] == high
+    ):
+        yield unused_outputs.alert(
+            seen,
+            f"{seen.classes:,} outputs, but no label above {high:,} in {sum(seen.counts):,} labels",
+            hint=f"give the head {used:,} outputs, or look for labels that lost their higher classes",
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"outputs": seen.classes, "highest_label": high, "labels": sum(seen.counts)},
+        )
+
+
+@check("WD107", "clipped-outputs", Severity.WARNING, LossSeen, implied_by=("WD102",))
+def clipped_outputs(seen: LossSeen) -> Findings:
+    """An activation keeps the outputs from values that the loss needs.
+
+    **What it sees.** The activation that made the scores of a classification loss (ReLU, tanh and others that cut one
+    side off), or scores of which none is negative and many are exactly 0. For regression losses: an activation whose
+    range leaves out more than 5 % of the targets, or a ReLU all of whose outputs are 0.
+
+    **Why it matters.** A clipped score cannot say "certainly not this class", has no gradient where it is clipped, and
+    may be stuck at 0 from the first step. Targets outside the range can never be reached.
+
+    **How to fix.** End the network in a linear layer; for bounded targets use an activation of their range::
+
+        nn.Sequential(..., nn.Linear(64, 10))            # no ReLU after it
+
+    **When to ignore.** Where the targets outside the range are outliers that shall be cut off.
+
+    **Limits.** Activations are seen in the first steps, where nothing is compiled, and only if nothing but views and
+    casts come after them: a tanh that is scaled again (soft-capped logits) is fine. Sigmoids before a loss that
+    applies its own are WD102.
+
+    **Sources.** Wrong final activations lead the fault classes of DeepFD, NeuraLint and AutoTrainer.
+    """
+    origin = seen.origin
+    name = origin.name if origin is not None else ""
+    made = f" at {origin.where}" if origin is not None and origin.where else ""
+    message = hint = ""
+    if isinstance(seen, (SoftmaxLoss, BinaryLoss)):
+        logits = not (isinstance(seen, BinaryLoss) and not seen.logits) and seen.function != "nll_loss"
+        clipped = seen.low == 0 and seen.high > 0 and seen.zeros > ZEROS
+        if logits and name in CLIPPING:
+            message = f"the scores end in {name}: {seen.low:.3g} to {seen.high:.3g}, {seen.zeros:.0%} exactly 0"
+        elif logits and clipped:
+            message = f"no score is below 0 and {seen.zeros:.0%} are exactly 0 (limit {ZEROS:.0%})"
+        hint = f"remove the {name or 'activation'}{made} after the last layer"
+    elif isinstance(seen, DistanceLoss):
+        if name in ("relu", "relu6") and seen.low == seen.high == 0 and seen.target_high > 0:
+            message = (
+                f"every output is exactly 0 after {name}; targets are {seen.target_low:.3g} to {seen.target_high:.3g}"
+            )
+        elif name in RANGES and _beyond(seen, *RANGES[name]) > BEYOND:
+            low, high = RANGES[name]
+            message = (
+                f"{_beyond(seen, low, high):.0%} of the targets are outside {name}'s range [{low:g}, {high:g}], "
+                f"limit {BEYOND:.0%}"
+            )
+        hint = f"remove the {name}{made}, or scale the targets into its range"
+    else:
+        yield Skip("no loss on outputs of a known range")
+    if message:
+        yield clipped_outputs.alert(
+            seen,
+            message,
+            hint=hint,
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"activation": name, "low": seen.low, "high": seen.high},
+        )
+
+
+def _beyond(seen: DistanceLoss, low: float, high: float) -> float:
+    """Share of the targets outside a range with edges among -1, 0, 1."""
+    below = {0.0: seen.negative, -1.0: seen.below_minus_one}.get(low, 0.0)
+    above = {1.0: seen.above_one, 0.0: 1 - seen.negative if seen.target_high > 0 else 0.0}.get(high, 0.0)
+    return below + above
+
+
+@check("WD108", "impossible-loss", Severity.ERROR, LossSeen, implied_by=("WD103", "WD105"))
+def impossible_loss(seen: LossSeen) -> Findings:
+    """A loss lies below what the best possible prediction could reach.
+
+    **What it sees.** The value of each cross entropy, binary cross entropy and regression loss against its lower
+    bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones).
+
+    **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
+    curve looks like success.
+
+    **How to fix.** Look for scores that are no log-probabilities, targets outside [0, 1] and negative class weights.
+
+    **When to ignore.** Never for these losses; likelihoods of densities, which may be negative, are not judged.
+
+    **Limits.** Losses written by hand are not judged.
+
+    **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
+    """
+    bound = 0.0 if isinstance(seen, DistanceLoss) else getattr(seen, "perfect", math.nan)
+    if math.isnan(bound) or math.isnan(seen.value):
+        yield Skip("no loss with a known bound")
+    elif seen.value < bound - ROUNDING * max(1.0, abs(bound), abs(seen.value)) * EPS_FACTOR.get(seen.dtype, 1.0):
+        yield impossible_loss.alert(
+            seen,
+            f"{seen.function} is {seen.value:.4g}; the best possible prediction costs {bound:.4g}",
+            hint="look for scores that are no log-probabilities, targets outside [0, 1] or negative weights",
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"value": seen.value, "bound": bound},
+        )
+
+
+EPS_FACTOR = {"float16": 4.0, "bfloat16": 16.0}
+"""Half formats round the value itself by up to 0.4 %."""

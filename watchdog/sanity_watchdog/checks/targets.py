@@ -1,0 +1,229 @@
+"""Targets that a loss cannot mean."""
+
+import math
+
+from ..alerts import Severity
+from ..evidence.targets import TargetRange, TokenTargets
+from .check import Findings, Skip, check
+
+BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
+ROUNDING = 2e-2
+"""Distance of the sum of a soft target from 1 that half precision may cause."""
+PADDED = 0.3
+"""Share of the targets that count inside runs of one token at the ends of rows; text has none there."""
+AGREES = 0.95
+"""Share of targets that equal the ids at one offset; noise and special tokens break a few."""
+TOKENS = 16
+"""Targets and different ids that a verdict on alignment needs."""
+VARIED = 4
+
+
+@check("WD105", "bad-targets", Severity.ERROR, TargetRange)
+def bad_targets(seen: TargetRange) -> Findings:
+    """The targets are not what the loss function takes them for.
+
+    **What it sees.** Class labels outside 0 … k-1, negative ones that are not ``ignore_index``, labels all of which
+    are ignored, an ``ignore_index`` that is one of the classes, soft targets that are negative or do not sum to 1,
+    binary targets outside [0, 1] and 0/1 labels where -1/1 are meant. Also when the loss call itself raised.
+
+    **Why it matters.** On a GPU a label out of range ends in a device-side assert with a misleading trace, possibly
+    late in an epoch. Where nothing crashes the loss is NaN, has no floor, or leaves a class out.
+
+    **How to fix.** By what the range shows::
+
+        labels = labels - 1                                  # 1 … k
+        F.cross_entropy(scores, labels, ignore_index=255)    # 255 marks "no label"
+        F.binary_cross_entropy_with_logits(z, mask / 255)    # 0 … 255
+
+    **When to ignore.** Where a class is left out of the loss on purpose by its index.
+
+    **Limits.** Labels that are wrong but inside the range cannot be seen. Between samples only the range is kept, on
+    the device.
+
+    **Sources.** The definitions in PyTorch's documentation of each loss; wrong labels are a leading class in Humbatova
+    et al., Taxonomy of Real Faults in Deep Learning Systems.
+    """
+    severity, message, hint = _fault(seen)
+    if message:
+        yield bad_targets.alert(
+            seen,
+            message,
+            hint=hint,
+            severity=severity,
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={
+                "low": seen.low,
+                "high": seen.high,
+                "outputs": seen.classes,
+                "valid": seen.valid,
+                "total": seen.total,
+                "dtype": seen.dtype,
+            },
+        )
+
+
+def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
+    error = Severity.ERROR
+    if seen.function in BINARY:
+        if seen.low < 0 or seen.high > 1:
+            scale = f"divide by {seen.high:g}" if seen.low >= 0 else "map the labels to 0 and 1"
+            return error, f"binary targets span {seen.low:g} … {seen.high:g}; they must lie in [0, 1]", scale
+    elif seen.function in SIGNED:
+        if seen.low == 0 and seen.high == 1:
+            return error, f"{seen.function} takes labels -1 and 1; these are 0 and 1", "use 2 * labels - 1"
+    elif seen.classes:
+        return _labels_fault(seen)
+    elif seen.low < 0 and not math.isnan(seen.sum_low):
+        return error, f"soft targets go down to {seen.low:.3g}; probabilities are ≥ 0", "check how they are made"
+    elif seen.sum_low < 1 - ROUNDING or seen.sum_high > 1 + ROUNDING:
+        if len(seen.input_shape) == 1:
+            return (
+                error,
+                f"scores {seen.input_shape} are taken as one sample of {seen.input_shape[0]} classes",
+                "give scores (N, k) and labels (N,) as int64; for one output use binary_cross_entropy_with_logits",
+            )
+        return (
+            Severity.WARNING,
+            f"soft targets of cross entropy sum to {seen.sum_low:.3g} … {seen.sum_high:.3g}, not 1",
+            "use binary_cross_entropy_with_logits for several labels per sample, or divide by their number",
+        )
+    if seen.error:
+        return _raised(seen)
+    return error, "", ""
+
+
+def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
+    error, k = Severity.ERROR, seen.classes
+    if seen.valid == 0:
+        if seen.reduction == "mean" and seen.total:
+            return (
+                error,
+                f"all {seen.total:,} labels equal ignore_index ({seen.ignore_index}): the mean divides 0 by 0",
+                "skip such batches, or divide a sum by max(1, the number of valid labels)",
+            )
+        return error, "", ""
+    if seen.low < 0 or seen.high >= k:
+        text = f"labels span {seen.low:g} … {seen.high:g}, but there are {k:,} outputs (0 … {k - 1:,})"
+        if seen.low >= 1 and seen.high == k:
+            return error, text, f"the labels start at 1: subtract 1, or give the head {k + 1:,} outputs"
+        if seen.low < 0 and seen.high < k:
+            return error, text, f"if {seen.low:g} marks targets without a label, pass ignore_index={seen.low:g}"
+        if seen.high == 255:
+            return error, text, "if 255 marks targets without a label, pass ignore_index=255"
+        return error, text, f"give the head {seen.high + 1:,.0f} outputs, or look for labels of another data set"
+    ignored = seen.total - seen.valid
+    if seen.ignore_index is not None and 0 <= seen.ignore_index < k and ignored > 0 and seen.whole_samples:
+        return (
+            Severity.WARNING if seen.low == 0 or seen.ignore_index == 0 else Severity.INFO,
+            f"ignore_index {seen.ignore_index} is one of the {k:,} classes: {ignored:,} of {seen.total:,} left out",
+            "leave ignore_index at -100 unless that class shall not be learned",
+        )
+    return (error, "", "") if not seen.error else _raised(seen)
+
+
+def _raised(seen: TargetRange) -> tuple[Severity, str, str]:
+    if (
+        seen.shape
+        and seen.input_shape
+        and seen.dtype.startswith(("float", "bfloat"))
+        and len(seen.shape) < len(seen.input_shape)
+    ):
+        return (
+            Severity.ERROR,
+            f"{seen.function} got labels {seen.shape} as {seen.dtype}; class indices are int64",
+            "use labels.long()",
+        )
+    if seen.dtype.startswith("int") and seen.shape == seen.input_shape and seen.input_shape:
+        return (
+            Severity.ERROR,
+            f"{seen.function} got int64 targets {seen.shape} of the scores' own shape",
+            "use labels.argmax(1) for one-hot labels, or labels.float() for probabilities",
+        )
+    return (
+        Severity.ERROR,
+        f"{seen.function} of {seen.input_shape} and targets {seen.shape} ({seen.dtype}) raised",
+        f"fix the call: {seen.error}"[:200],
+    )
+
+
+@check("WD111", "padding-in-loss", Severity.WARNING, TokenTargets)
+def padding_in_loss(seen: TokenTargets) -> Findings:
+    """Padding counts as a target of the language model.
+
+    **What it sees.** The share of the targets that count which lie in runs of one and the same token at the ends of
+    rows. Above 30 % it is padding: text does not end every row in a repeated token.
+
+    **Why it matters.** The network mostly learns to predict padding. The loss looks excellent because that is easy,
+    and hides how little is learned about the rest.
+
+    **How to fix.** Leave padding out of the loss::
+
+        F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad_id)
+
+    **When to ignore.** Where the repeated token is data, as silence in music or background in rasters.
+
+    **Limits.** Padding at the beginning of rows, and less than 30 %, are not seen. Only losses whose targets
+    belong to the ids of an embedding are judged.
+
+    **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
+    """
+    if seen.padding > PADDED:
+        yield padding_in_loss.alert(
+            seen,
+            f"{seen.padding:.0%} of the {seen.valid:,} targets are token {seen.token} in a run to the end of a row, "
+            f"limit {PADDED:.0%}",
+            hint=f"pass ignore_index={seen.token}, or set these targets to -100",
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"share": seen.padding, "token": seen.token, "targets": seen.valid, "row": seen.length},
+        )
+
+
+@check("WD112", "misaligned-targets", Severity.ERROR, TokenTargets)
+def misaligned_targets(seen: TokenTargets) -> Findings:
+    """The targets of a language model are not the next tokens.
+
+    **What it sees.** How well the targets agree with the ids that went in, at the same position, one and two positions
+    ahead and one behind. Equal to the input or behind it is a fault where the network is causal (a causal mask or a
+    one-way recurrence was seen); two ahead means that they were shifted twice.
+
+    **Why it matters.** A causal network that has to predict the token it is reading learns to copy: the loss goes to 0
+    and it generates nonsense. Shifted twice, it learns to skip every other token.
+
+    **How to fix.** Shift exactly once, either by hand or in the model::
+
+        logits = model(ids[:, :-1]); loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss = hf_model(input_ids=ids, labels=ids).loss      # shifts by itself
+
+    **When to ignore.** Where copying is the task.
+
+    **Limits.** Without a sign of causality (autoencoders, masked language models) equal targets are normal and not
+    accused. Rows that repeat themselves agree at several offsets and are left alone.
+
+    **Sources.** Measured on GPT-2, Llama, BERT and T5 of Transformers, whose losses are all quiet.
+    """
+    agreement = dict(seen.agreement)
+    if seen.valid < TOKENS or seen.distinct < VARIED or not agreement:
+        yield Skip("too few tokens to compare")
+        return
+    best, share = max(agreement.items(), key=lambda pair: pair[1])
+    if share < AGREES or agreement.get(1, 0.0) >= AGREES:
+        return
+    texts = {
+        0: ("equal the input at the same position", "shift by one: predict ids[:, 1:] from ids[:, :-1]"),
+        -1: ("are the tokens before, which the network has read", "shift the other way: predict ids[:, 1:]"),
+        2: ("are two positions ahead: shifted twice", "drop one of the two shifts; a model given labels shifts itself"),
+    }
+    if best not in texts or (best == 2 and seen.elsewhere) or (best < 1 and not seen.causal):
+        return
+    message, hint = texts[best]
+    yield misaligned_targets.alert(
+        seen,
+        f"{share:.0%} of the targets {message}",
+        hint=hint,
+        subjects=(seen.function,),
+        where=seen.where,
+        evidence={"offset": best, "share": share, "one_ahead": agreement.get(1, 0.0), "targets": seen.valid},
+    )

@@ -1,0 +1,257 @@
+"""What the calls of loss functions show."""
+
+import math
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The activation that made a tensor, views and casts in between not counted.
+
+    Attributes:
+        name: ``softmax``, ``log_softmax``, ``sigmoid``, ``relu``, ``tanh``, …
+        shape: shape of its result.
+        axis: the axis it normalised, from 0, or None.
+        where: the user's line.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    axis: int | None = None
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Where a value lost its gradient history.
+
+    Attributes:
+        operation: ``argmax``, ``detach``, ``no_grad``, ``item``, …
+        where: the user's line.
+    """
+
+    operation: str
+    where: str = ""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Shapes that were broadcast against each other, and the user's line."""
+
+    where: str
+    shape: tuple[int, ...]
+    target_shape: tuple[int, ...]
+
+
+def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Shape that both broadcast to, None where they do not fit."""
+    rank = max(len(a), len(b))
+    pairs = list(zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True))
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
+        return None
+    return tuple(y if x == 1 else x for x, y in pairs)
+
+
+def batch_meets_batch(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Do shapes of different rank, led by one batch size, broadcast so that every sample meets every other?"""
+    if len(a) == len(b) or not a or not b or a[0] != b[0] or a[0] < 2:
+        return False
+    both = broadcast(a, b)
+    return both is not None and math.prod(both) > max(math.prod(a), math.prod(b))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSeen(Evidence):
+    """One call of a loss function.
+
+    Attributes:
+        function: its name, such as ``cross_entropy``.
+        where: the user's ``file:line``.
+        shape, target_shape: shapes of its first argument and of its targets.
+        dtype: number format of its first argument, such as ``float32``.
+        reduction: ``mean``, ``sum``, ``none`` or ``batchmean``.
+        value: what it returned; the mean where it returned one value each.
+        low, high: extremes of its first argument, of a bounded sample.
+        origin: the activation that made its first argument, where one was seen.
+        followed: False where nothing is known of origins.
+        error: what it raised instead of returning, as text.
+    """
+
+    function: str
+    where: str = ""
+    shape: tuple[int, ...] = ()
+    target_shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    reduction: str = "mean"
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    origin: Origin | None = None
+    followed: bool = True
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoftmaxLoss(LossSeen):
+    """A call of ``cross_entropy``, ``nll_loss`` or a fused form of them. Sums and logarithms run over the classes.
+
+    Attributes:
+        classes: length of the class axis.
+        axis: the class axis.
+        rows: rows of scores that were looked at.
+        sum_error: largest distance of a row's sum from 1.
+        column_error: largest distance of a column's sum from 1, where all rows of a matrix were looked at.
+        log_error: largest distance of a row's logsumexp from 0.
+        zeros: share of exact zeros.
+        logs: do the scores descend from a ``log_softmax``?
+        soft: are the targets probabilities?
+        perfect: what the best possible scores would cost with these targets, as the call reports it.
+    """
+
+    classes: int
+    axis: int = 1
+    rows: int = 0
+    sum_error: float = math.nan
+    column_error: float = math.nan
+    log_error: float = math.nan
+    zeros: float = 0.0
+    logs: bool = False
+    soft: bool = False
+    perfect: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinaryLoss(LossSeen):
+    """A call of binary cross entropy.
+
+    Attributes:
+        logits: does it apply the sigmoid itself?
+        zeros: share of exact zeros in the first argument.
+        perfect: what the best possible scores would cost with these targets, as the call reports it.
+    """
+
+    logits: bool = True
+    zeros: float = 0.0
+    perfect: float = math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivergenceLoss(LossSeen):
+    """A call of ``kl_div``.
+
+    Attributes:
+        log_error: smallest over the axes of the largest distance of a logsumexp of the input from 0.
+        sum_error: the same for plain sums and 1.
+        target_low, target_high: extremes of the targets.
+        log_target: are the targets meant to be log-probabilities?
+    """
+
+    log_error: float = math.nan
+    sum_error: float = math.nan
+    target_low: float = math.nan
+    target_high: float = math.nan
+    log_target: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceLoss(LossSeen):
+    """A call of a regression loss; ``low`` and ``high`` are those of the predictions.
+
+    Attributes:
+        zeros: share of exact zeros in the predictions.
+        target_low, target_high: extremes of the targets.
+        negative, above_one, below_minus_one: shares of the targets below 0, above 1 and below -1.
+    """
+
+    zeros: float = 0.0
+    target_low: float = math.nan
+    target_high: float = math.nan
+    negative: float = 0.0
+    above_one: float = 0.0
+    below_minus_one: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstLoss(Evidence):
+    """A loss before any weight has changed, and what a guess without knowledge would cost. All in nats per target.
+
+    Attributes:
+        kind: ``softmax``, ``binary``, or ``returned`` for the step's own loss where no loss call could be read.
+        function, where, reduction: of the call.
+        reported: what the call returned; the mean where it returned one value each.
+        seen: mean over the valid targets, without class weights and smoothing.
+        expected: the same for equal probabilities. name: how people write it, such as ``ln 10``.
+        standard_error: of ``seen``, from the spread between samples; NaN where there is only one target.
+        targets: valid targets. samples: independent samples among them.
+        classes: number of classes, 0 where there are none.
+        spread: part of the excess that comes from scores that differ, whatever the labels.
+        common: part of ``spread`` that is the same in every row. top_class: the class that it favours.
+        fit: part of the excess that comes from the labels; below 0 where the scores know them.
+        prior: cost of the best constant guess (the entropy of the labels).
+        contrastive: are the targets positions of candidates (0, 1, 2, … or all 0) instead of classes?
+        cosine: were the scores made from normalised vectors, so that their scale is a choice?
+        undivided: does the value enter the step's loss as a sum over its targets?
+        in_bits: is the step's loss this value divided by ln 2?
+        rate: learning rate where the optimizer's steps grow with the loss, else NaN.
+        head: parameter that made the scores. head_scale: rms of its weights times the square root of its inputs.
+        resumed: does the run continue from a checkpoint?
+    """
+
+    kind: str
+    function: str
+    where: str = ""
+    reduction: str = "mean"
+    reported: float = math.nan
+    seen: float
+    expected: float
+    name: str
+    standard_error: float = 0.0
+    targets: int = 0
+    samples: int = 0
+    classes: int = 0
+    spread: float = math.nan
+    common: float = math.nan
+    top_class: int = -1
+    fit: float = math.nan
+    prior: float = math.nan
+    contrastive: bool = False
+    cosine: bool = False
+    undivided: bool = False
+    in_bits: bool = False
+    rate: float = math.nan
+    head: str = ""
+    head_scale: float = math.nan
+    resumed: bool = False
+
+    @property
+    def excess(self) -> float:
+        """How far the loss lies above what is expected."""
+        return self.seen - self.expected
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference(Evidence):
+    """A prediction and a target that a loss, or the user's own subtraction, has compared element by element.
+
+    Attributes:
+        function: the loss, or ``subtraction``.
+        spread: shapes of both before they are broadcast, and the user's line.
+    """
+
+    function: str
+    spread: Spread
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetachedLoss(Evidence):
+    """The loss that the step returned, and whether a gradient can flow from it.
+
+    Attributes:
+        attached: does it have a gradient history?
+        cut: where the history ends, where that was seen.
+    """
+
+    attached: bool
+    cut: Cut | None = None

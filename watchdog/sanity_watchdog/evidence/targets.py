@@ -1,0 +1,90 @@
+"""What the targets of a loss show."""
+
+import math
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetRange(Evidence):
+    """The targets that one loss call was given, or that it has been given so far.
+
+    Attributes:
+        function: the loss function. where: the user's ``file:line``.
+        classes: outputs that the labels must fit; 0 for targets that are no labels.
+        low, high: extremes of the targets that are not ignored; NaN where all are.
+        ignore_index: the label that is left out; None where the function has none.
+        valid, total: targets that count, and all of them; -1 where they were not counted.
+        reduction: of the call.
+        dtype: number format of the targets. shape, input_shape: shapes of the targets and of the scores.
+        whole_samples: is there one target per sample (neither pixels nor tokens)?
+        sum_low, sum_high: extremes of the sums over the classes of soft targets, NaN elsewhere.
+        error: what the call raised, as text.
+    """
+
+    function: str
+    where: str = ""
+    classes: int = 0
+    low: float = math.nan
+    high: float = math.nan
+    ignore_index: int | None = None
+    valid: int = -1
+    total: int = -1
+    reduction: str = "mean"
+    dtype: str = "int64"
+    shape: tuple[int, ...] = ()
+    input_shape: tuple[int, ...] = ()
+    whole_samples: bool = False
+    sum_low: float = math.nan
+    sum_high: float = math.nan
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelHistory(Evidence):
+    """Class labels of one loss call over the samples so far.
+
+    Attributes:
+        function, where: of the call.
+        classes: outputs that the labels must fit.
+        counts: labels seen, one number per sample, oldest first. highs: the highest label so far at each.
+        distinct: different labels in the richest sample.
+        tokens: are tokens of a vocabulary or positions of candidates predicted, of which most never turn up?
+    """
+
+    function: str
+    where: str = ""
+    classes: int
+    counts: tuple[int, ...]
+    highs: tuple[int, ...]
+    distinct: int
+    tokens: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTargets(Evidence):
+    """Targets that belong to the ids of an embedding, position by position.
+
+    Attributes:
+        function, where: of the loss call.
+        causal: was anything seen that keeps positions from seeing later ones?
+        length: positions of a row. valid: targets that count.
+        agreement: share of the valid targets that equal the ids ``shift`` positions later, by shift: at least
+            -1, 0, 1, 2; over all embeddings the largest.
+        elsewhere: is another loss call of this step aligned one position ahead?
+        padding: share of the valid targets inside a run of one token at the end of its row.
+        token: that token.
+        distinct: different ids.
+    """
+
+    function: str
+    where: str = ""
+    causal: bool = False
+    length: int = 0
+    valid: int = 0
+    agreement: tuple[tuple[int, float], ...] = ()
+    elsewhere: bool = False
+    padding: float = 0.0
+    token: int = -1
+    distinct: int = 0

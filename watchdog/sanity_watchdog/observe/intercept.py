@@ -1,0 +1,158 @@
+"""Sees loss functions being called: with a function mode in eager code, at their entry points beside compiled code.
+
+A mode sees every operation and its line, but Dynamo guards on modes, so that one graph would be compiled twice. The
+entry points are the C functions that the functional losses call: replacing them reaches every alias of a loss and no
+guard of Dynamo. They are also the cheap way, which later samples use.
+"""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from .calls import LossCall, Trace
+from .lineage import Lineage
+from .site import user_line
+
+LOSSES = {
+    getattr(F, name): inspect.signature(getattr(F, name))
+    for name in dir(F)
+    if name.endswith(("_loss", "cross_entropy")) or name in ("binary_cross_entropy_with_logits", "kl_div")
+}
+ENTRY_POINTS: dict[tuple[Any, str], tuple[str, tuple[str, ...]]] = {
+    (torch._C._nn, "cross_entropy_loss"): (
+        "cross_entropy",
+        ("input", "target", "weight", "reduction", "ignore_index", "label_smoothing"),
+    ),
+    (torch._C._nn, "nll_loss_nd"): ("nll_loss", ("input", "target", "weight", "reduction", "ignore_index")),
+    (torch._C._nn, "mse_loss"): ("mse_loss", ("input", "target", "reduction")),
+    (torch._C._nn, "l1_loss"): ("l1_loss", ("input", "target", "reduction")),
+    (torch._C._nn, "smooth_l1_loss"): ("smooth_l1_loss", ("input", "target", "reduction", "beta")),
+    (torch._C._nn, "huber_loss"): ("huber_loss", ("input", "target", "reduction", "delta")),
+    (torch._C._nn, "binary_cross_entropy"): ("binary_cross_entropy", ("input", "target", "weight", "reduction")),
+    (torch, "binary_cross_entropy_with_logits"): (
+        "binary_cross_entropy_with_logits",
+        ("input", "target", "weight", "pos_weight", "reduction"),
+    ),
+    (torch, "kl_div"): ("kl_div", ("input", "target", "reduction", "log_target")),
+}
+REDUCTIONS = ("none", "mean", "sum")
+
+Seen = Callable[[LossCall], None]
+
+
+class Interception:
+    """Records loss calls of one step into ``trace`` and hands each to ``seen`` at the moment of the call.
+
+    Attributes:
+        fault: the first exception of our own, to be raised where the run cannot be hurt.
+    """
+
+    def __init__(self, trace: Trace, seen: Seen, step: int) -> None:
+        self.trace = trace
+        self.fault: Exception | None = None
+        self._seen = seen
+        self._step = step
+
+    def record(self, call: LossCall) -> None:
+        """A loss function returned or raised."""
+        call.step = self._step
+        self.trace.calls.append(call)
+        self.guard(lambda: self._seen(call))
+
+    def guard(self, action: Callable[[], None]) -> None:
+        """Our own faults never are the run's."""
+        if self.fault is None:
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001
+                self.fault = error
+
+
+class FollowingMode(TorchFunctionMode):
+    """Sees every eager call: loss functions with their real arguments, everything else for its lineage."""
+
+    def __init__(self, interception: Interception, lineage: Lineage) -> None:
+        super().__init__()
+        self._to = interception
+        self._lineage = lineage
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        signature = LOSSES.get(func)
+        if signature is None:
+            out = func(*args, **kwargs)
+            self._to.guard(lambda: self._lineage.follow(func, args, kwargs, out))
+            return out
+        call = LossCall(func.__name__, user_line(), {}, followed=True)
+        self._to.guard(lambda: self._describe(call, signature, args, kwargs))
+        try:
+            call.value = func(*args, **kwargs)
+        except Exception as error:
+            call.error = f"{type(error).__name__}: {error}"
+            raise
+        finally:
+            self._to.record(call)
+        self._to.guard(lambda: self._lineage.follow(func, args, kwargs, call.value))
+        return call.value
+
+    def _describe(
+        self, call: LossCall, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        call.arguments = dict(signature.bind(*args, **kwargs).arguments)
+        if call.arguments.pop("reduce", None) is False:
+            call.arguments["reduction"] = "none"
+        elif call.arguments.pop("size_average", None) is False:
+            call.arguments["reduction"] = "sum"
+        fact = self._lineage.of(call.prediction)
+        call.origin, call.head, call.cosine, call.logs = fact.origin, fact.head, fact.cosine, fact.logs
+
+
+@contextmanager
+def entry_points(interception: Interception) -> Iterator[None]:
+    """Records the same calls without a mode, without lineage."""
+
+    def wrapped(real: Callable[..., Any], name: str, names: tuple[str, ...]) -> Callable[..., Any]:
+        def entry(*args: Any, **kwargs: Any) -> Any:
+            out = real(*args, **kwargs)
+            interception.guard(lambda: note(name, {**dict(zip(names, args, strict=False)), **kwargs}, out))
+            return out
+
+        return entry
+
+    def note(name: str, arguments: dict[str, Any], out: Any) -> None:
+        kind = type(arguments.get("input")).__name__
+        if kind == "FunctionalTensor":  # the same call once more, inside the tracer
+            return
+        if isinstance(arguments.get("reduction"), int):
+            arguments["reduction"] = REDUCTIONS[arguments["reduction"]]
+        call = LossCall(name, user_line(), arguments, out, traced=kind == "FakeTensor")
+        interception.record(call)
+
+    real = {key: getattr(*key) for key in ENTRY_POINTS}
+    mine = {key: wrapped(real[key], *ENTRY_POINTS[key]) for key in ENTRY_POINTS}
+    for key, function in mine.items():
+        setattr(*key, function)
+    try:
+        yield
+    finally:
+        for key, function in mine.items():
+            if getattr(*key) is function:
+                setattr(*key, real[key])
+
+
+def anything_compiled(module: nn.Module) -> bool:
+    """Was anything given to ``torch.compile`` in this process? Asked of Dynamo's own list, else of the modules."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    backends = getattr(frames, "cached_backends", None)
+    if isinstance(backends, dict) and any(b not in (None, False) for b in backends.values()):
+        return True
+    return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in module.modules())

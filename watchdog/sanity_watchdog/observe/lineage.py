@@ -1,0 +1,348 @@
+"""Follows values through the eager operations of one step, by what their functions are called."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
+from .calls import Frontier, Marks, Trace, tensors_of
+from .site import user_line
+
+ACTIVATIONS = frozenset(
+    (
+        "softmax",
+        "log_softmax",
+        "sigmoid",
+        "logsigmoid",
+        "relu",
+        "relu6",
+        "tanh",
+        "hardtanh",
+        "hardsigmoid",
+        "softplus",
+        "gelu",
+        "silu",
+        "elu",
+        "selu",
+        "mish",
+    )
+)
+VIEWS = frozenset(
+    (
+        "float",
+        "half",
+        "bfloat16",
+        "double",
+        "to",
+        "type",
+        "view",
+        "reshape",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "transpose",
+        "permute",
+        "movedim",
+        "contiguous",
+        "clone",
+        "__getitem__",
+        "view_as",
+        "reshape_as",
+        "select",
+        "narrow",
+        "expand",
+        "expand_as",
+        "t",
+        "T",
+        "mT",
+        "clamp",
+        "clamp_min",
+        "clip",
+        "swapaxes",
+        "index_select",
+        "gather",
+    )
+)
+KEEPS_HEAD = VIEWS | {"add", "__add__", "div", "__truediv__", "mul", "__mul__"}
+LAYERS = frozenset(
+    (
+        "linear",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "matmul",
+        "__matmul__",
+        "mm",
+        "bmm",
+        "addmm",
+        "einsum",
+    )
+)
+MIXING = LAYERS | frozenset(
+    (
+        "softmax",
+        "scaled_dot_product_attention",
+        "multi_head_attention_forward",
+        "layer_norm",
+        "group_norm",
+        "batch_norm",
+        "instance_norm",
+        "rms_norm",
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+        "embedding",
+    )
+)
+SUBTRACTS = frozenset(
+    (
+        "sub",
+        "__sub__",
+        "rsub",
+        "__rsub__",
+        "subtract",
+    )
+)
+REDUCES = frozenset(
+    (
+        "mean",
+        "sum",
+        "norm",
+        "nanmean",
+    )
+)
+NORMS = frozenset(
+    (
+        "norm",
+        "vector_norm",
+        "linalg_norm",
+        "linalg_vector_norm",
+    )
+)
+RECURRENT = frozenset(
+    (
+        "lstm",
+        "gru",
+        "rnn_tanh",
+        "rnn_relu",
+    )
+)
+READS = frozenset(
+    (
+        "item",
+        "tolist",
+        "numpy",
+        "__float__",
+        "__array__",
+    )
+)
+SILENT = frozenset(
+    (
+        "size",
+        "dim",
+        "numel",
+        "shape",
+        "device",
+        "dtype",
+        "layout",
+        "requires_grad",
+        "is_leaf",
+        "grad_fn",
+        "grad",
+        "ndim",
+        "is_cuda",
+        "is_sparse",
+        "stride",
+        "data_ptr",
+        "ndimension",
+        "retain_grad",
+        "requires_grad_",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+    )
+)
+HOOKS = frozenset(
+    (
+        "register_hook",
+        "register_multi_grad_hook",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact:
+    """What is known of a tensor.
+
+    Attributes:
+        data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis.
+        norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
+        axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
+    """
+
+    data: bool = False
+    origin: Origin | None = None
+    head: Tensor | None = None
+    unit: bool = False
+    norm: bool = False
+    cosine: bool = False
+    logs: bool = False
+    axis_added: bool = False
+    spread: Spread | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Is there anything to remember?"""
+        flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
+        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread))
+
+
+NOTHING = Fact()
+
+
+def name_of(function: Any) -> str:
+    """Name of a torch function; of the attribute where it is a getter."""
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return str(getattr(getattr(function, "__self__", None), "__name__", name))
+    return str(name)
+
+
+class Lineage:
+    """Writes into ``trace`` what the operations of a step show."""
+
+    def __init__(self, trace: Trace, batch: Any, training: bool) -> None:
+        self._trace = trace
+        self._training = training
+        self._facts: Marks[Fact] = Marks()
+        for tensor in tensors_of(batch):
+            self._facts.put(tensor, Fact(data=True))
+
+    def of(self, tensor: Any) -> Fact:
+        """What is known of a tensor."""
+        return self._facts.get(tensor) or NOTHING
+
+    def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """One operation has run."""
+        name = name_of(function)
+        if name in SILENT:
+            return
+        if name in HOOKS:
+            self._obstacle("a hook on a tensor would fire twice")
+        if isinstance(out, Tensor):
+            self._operation(name, args, kwargs, out)
+        elif isinstance(out, (tuple, list)):
+            for one in out:
+                if isinstance(one, Tensor):
+                    self._operation(name, args, kwargs, one)
+        elif name in READS and args and isinstance(args[0], Tensor) and args[0].requires_grad:
+            self._trace.read = Cut(name.strip("_"), user_line())
+
+    def _obstacle(self, reason: str) -> None:
+        if reason not in self._trace.obstacles:
+            self._trace.obstacles.append(reason)
+
+    def _operation(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+            self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
+        inputs = [t for a in (*args, *kwargs.values()) for t in tensors_of(a, 1)]
+        facts = [self.of(t) for t in inputs]
+        first = facts[0] if facts else NOTHING
+        self._note_causality(name, args, kwargs)
+        if self._training:
+            self._note_cut(name, inputs, out)
+        data = any(f.data for f in facts)
+        if out.requires_grad and data:
+            self._note_frontier(name, inputs, facts, out)
+        mixes = name in MIXING
+        fact = Fact(
+            data=data,
+            origin=self._origin(name, args, kwargs, out) or (first.origin if name in VIEWS else None),
+            head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
+            unit=name == "normalize" or (name in VIEWS and first.unit) or self._divides_by_norm(name, facts),
+            norm=name in NORMS or (first.norm and name in VIEWS | {"add", "__add__", "maximum"}),
+            cosine=name == "cosine_similarity"
+            or (name in LAYERS and sum(f.unit for f in facts) >= 2)
+            or (not mixes and any(f.cosine for f in facts)),
+            logs=name in ("log_softmax", "logsumexp") or (not mixes and any(f.logs for f in facts)),
+            axis_added=name == "unsqueeze"
+            or (name == "__getitem__" and out.ndim > inputs[0].ndim)
+            or (first.axis_added and name in VIEWS),
+            spread=None if mixes else self._spread(name, inputs, facts),
+        )
+        if fact.spread is not None and name in REDUCES:
+            if fact.spread not in self._trace.spreads:
+                self._trace.spreads.append(fact.spread)
+            fact = replace(fact, spread=None)
+        if name in ("log_softmax", "logsumexp") and out.requires_grad:
+            self._trace.scores.append((user_line(), tuple(inputs[0].shape)))
+        if fact.is_known:
+            self._facts.put(out, fact)
+
+    def _origin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
+        plain = name.rstrip("_")
+        if plain not in ACTIVATIONS:
+            return None
+        axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
+        if plain not in ("softmax", "log_softmax"):
+            axis = None
+        elif axis is None:
+            axis = 0 if out.ndim in (0, 1, 3) else 1
+        return Origin(plain, tuple(out.shape), axis if axis is None else axis % max(out.ndim, 1), user_line())
+
+    @staticmethod
+    def _weight(inputs: list[Tensor]) -> Tensor | None:
+        return next((t for t in inputs[1:] if t.ndim >= 2 and t.is_leaf and isinstance(t, torch.nn.Parameter)), None)
+
+    @staticmethod
+    def _divides_by_norm(name: str, facts: list[Fact]) -> bool:
+        return name in ("div", "__truediv__", "divide") and len(facts) > 1 and facts[1].norm
+
+    @staticmethod
+    def _spread(name: str, inputs: list[Tensor], facts: list[Fact]) -> Spread | None:
+        carried = next((f.spread for f in facts if f.spread is not None), None)
+        if carried is not None or name not in SUBTRACTS or len(inputs) < 2:
+            return carried
+        (a, fa), (b, fb) = (inputs[0], facts[0]), (inputs[1], facts[1])
+        if a.requires_grad == b.requires_grad or fa.axis_added or fb.axis_added:
+            return None
+        target = fb if a.requires_grad else fa
+        shapes = (tuple(a.shape), tuple(b.shape)) if a.requires_grad else (tuple(b.shape), tuple(a.shape))
+        return Spread(user_line(), *shapes) if target.data and batch_meets_batch(*shapes) else None
+
+    def _note_frontier(self, name: str, inputs: list[Tensor], facts: list[Fact], out: Tensor) -> None:
+        met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
+        if any(t.requires_grad for t in met):
+            return
+        ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
+        self._trace.frontier.append(Frontier(out, ids, user_line()))
+
+    def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+        cuts = self._trace.cuts
+        if out.requires_grad or cuts.get(out) is not None:
+            return
+        if any(t.requires_grad for t in inputs):
+            cuts.put(out, Cut(name.strip("_") if torch.is_grad_enabled() else "no_grad", user_line()))
+            return
+        for t in inputs:
+            cut = cuts.get(t)
+            if cut is not None:
+                cuts.put(out, cut)
+                return
+
+    def _note_causality(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if name in ("triu", "tril", "triu_", "tril_"):
+            self._trace.causal = True
+        elif name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+            self._trace.causal |= bool(kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)
+        elif name in RECURRENT and args:
+            flags = [a for a in args if isinstance(a, bool)]
+            packed = isinstance(args[1], Tensor) and not args[1].is_floating_point()
+            self._trace.causal |= bool(flags) and not (flags[-1] if packed else flags[-2])

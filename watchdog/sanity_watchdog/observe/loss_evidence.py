@@ -1,0 +1,274 @@
+"""Evidence out of the numbers of a loss call that have arrived on the host."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from ..evidence.base import Evidence
+from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
+from ..evidence.readings import Scalars, Vital
+from ..evidence.targets import LabelHistory, TargetRange
+from .calls import LossCall
+from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED, class_axis
+
+BITS = 1 / math.log(2)
+HISTORY = 64
+LOG_ERROR = 0.1
+"""Largest logsumexp of log-probabilities in half precision; scores that are further off have no expected loss."""
+
+Values = Mapping[str, float]
+Tags = Mapping[str, Any]
+
+
+@dataclass
+class Facts:
+    """What is known of a loss call without its tensors; see ``LossSeen`` and ``FirstLoss``."""
+
+    function: str
+    kind: str
+    where: str = ""
+    error: str = ""
+    shape: tuple[int, ...] = ()
+    target_shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    target_dtype: str = ""
+    soft: bool = False
+    axis: int = 1
+    reduction: str = "mean"
+    weighted: bool = False
+    ignore_index: int | None = None
+    log_target: bool = False
+    origin: Origin | None = None
+    followed: bool = False
+    logs: bool = False
+    cosine: bool = False
+    first: bool = False
+    as_sum: bool = False
+    rate: float = math.nan
+    head: str = ""
+    resumed: bool = False
+    given: tuple[int | None, float | None] = field(default=(None, None))
+
+    @classmethod
+    def of(cls, call: LossCall, **more: Any) -> "Facts":
+        """The facts of a call, while its tensors still live."""
+        scores, target, options = call.input, call.target, call.arguments
+        kinds = (
+            {"kl_div": "divergence"} | dict.fromkeys(CLASS_LOSSES, "softmax") | dict.fromkeys(BINARY_LOSSES, "binary")
+        )
+        kinds |= dict.fromkeys(DISTANCES, "distance") | dict.fromkeys(SIGNED, "signed")
+        facts = cls(call.name, kinds.get(call.name, "other"), call.where, call.error, **more)
+        if isinstance(scores, Tensor):
+            facts.shape, facts.dtype = tuple(scores.shape), str(scores.dtype).removeprefix("torch.")
+            facts.axis = scores.ndim - 1 if call.name == "linear_cross_entropy" else class_axis(scores)
+        if isinstance(target, Tensor):
+            facts.target_shape, facts.target_dtype = tuple(target.shape), str(target.dtype).removeprefix("torch.")
+            facts.soft = target.dtype not in LABELS
+        facts.reduction = str(options.get("reduction", "mean"))
+        facts.weighted = any(isinstance(options.get(n), Tensor) for n in ("weight", "pos_weight"))
+        if facts.kind == "softmax":
+            ignore = options.get("ignore_index")
+            facts.ignore_index = -100 if ignore is None else int(ignore)
+        facts.log_target = bool(options.get("log_target"))
+        facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
+        return facts
+
+
+def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
+    """What the call shows: itself, and the range of its targets."""
+    if not facts.error:
+        yield _seen(facts, values, tags)
+    if facts.kind in ("softmax", "binary", "signed") and (facts.error or "label_low" in values):
+        yield target_range(facts, values, tags)
+
+
+def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
+    def get(name: str, default: float = math.nan) -> float:
+        return values.get(name, default)
+
+    common: dict[str, Any] = {
+        "function": facts.function,
+        "where": facts.where,
+        "shape": facts.shape,
+        "target_shape": facts.target_shape,
+        "dtype": facts.dtype,
+        "reduction": facts.reduction,
+        "value": get("value"),
+        "low": get("low"),
+        "high": get("high"),
+        "origin": facts.origin,
+        "followed": facts.followed,
+        **tags,
+    }
+    if facts.kind == "softmax" and "k" in values:
+        return SoftmaxLoss(
+            classes=int(values["k"]),
+            axis=facts.axis,
+            rows=int(get("rows", 0)),
+            sum_error=get("sum_error"),
+            column_error=get("column_error"),
+            log_error=get("log_error"),
+            zeros=get("zeros", 0.0),
+            logs=facts.logs,
+            soft=facts.soft,
+            perfect=get("perfect"),
+            **common,
+        )
+    if facts.kind == "binary" and "seen" in values:
+        logits = facts.function != "binary_cross_entropy"
+        return BinaryLoss(logits=logits, zeros=get("zeros", 0.0), perfect=get("perfect"), **common)
+    if facts.kind == "divergence" and "log_error" in values:
+        return DivergenceLoss(
+            log_error=values["log_error"],
+            sum_error=values["sum_error"],
+            target_low=values["label_low"],
+            target_high=values["label_high"],
+            log_target=facts.log_target,
+            **common,
+        )
+    if facts.kind == "distance" and "label_low" in values:
+        return DistanceLoss(
+            zeros=values["zeros"],
+            target_low=values["label_low"],
+            target_high=values["label_high"],
+            negative=values["negative"],
+            above_one=values["above_one"],
+            below_minus_one=values["below_minus_one"],
+            **common,
+        )
+    return LossSeen(**common)
+
+
+def target_range(facts: Facts, values: Values, tags: Tags) -> TargetRange:
+    """The targets of a call."""
+    labels = facts.kind == "softmax" and not facts.soft
+    total = math.prod(facts.target_shape)
+    valid = int(values.get("valid", total))
+    return TargetRange(
+        function=facts.function,
+        where=facts.where,
+        classes=int(values.get("k", 0)) if labels else 0,
+        low=values.get("label_low", math.nan) if valid else math.nan,
+        high=values.get("label_high", math.nan) if valid else math.nan,
+        ignore_index=facts.ignore_index if labels else None,
+        valid=valid,
+        total=total,
+        reduction=facts.reduction,
+        dtype=facts.target_dtype,
+        shape=facts.target_shape,
+        input_shape=facts.shape,
+        whole_samples=len(facts.shape) == 2 and len(facts.target_shape) == 1,
+        sum_low=values.get("sum_low", math.nan),
+        sum_high=values.get("sum_high", math.nan),
+        error=facts.error,
+        **tags,
+    )
+
+
+def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
+    """The loss before training against a guess, where there is one to compare with."""
+    if facts.kind == "returned":
+        return _returned(facts, values, tags)
+    if "seen" not in values or not (values.get("k", 2) > 1):
+        return None
+    k = int(values.get("k", 0))
+    if facts.function == "nll_loss" and not values["log_error"] <= LOG_ERROR:
+        return None
+    targets = int(values.get("targets", 0))
+    value, objective = values.get("value", math.nan), values.get("objective", math.nan)
+    factor = objective / value if value else math.nan
+    by_hand = facts.reduction == "mean" and targets > 1 and abs(factor / targets - 1) < 1e-3
+    summed = facts.as_sum and (facts.reduction == "sum" or (facts.reduction == "none" and len(facts.target_shape) > 0))
+    expected = values.get("uniform", math.log(2))
+    return FirstLoss(
+        kind=facts.kind,
+        function=facts.function,
+        where=facts.where,
+        reduction=facts.reduction,
+        reported=value,
+        seen=values["seen"],
+        expected=expected,
+        name=f"ln {round(math.exp(expected)):,}",
+        standard_error=values["standard_error"],
+        targets=targets,
+        samples=int(values["samples"]),
+        classes=k,
+        spread=values["spread"],
+        common=values["common"],
+        top_class=int(values.get("top_class", -1)),
+        fit=values.get("fit", math.nan),
+        prior=values["prior"],
+        contrastive=bool(values.get("positions", 0) or (values.get("first_only", 0) and facts.shape[:1] != (1,))),
+        cosine=facts.cosine,
+        undivided=summed or by_hand,
+        in_bits=facts.reduction == "mean" and abs(factor / BITS - 1) < 1e-3,
+        rate=facts.rate,
+        head=facts.head,
+        head_scale=values.get("head_scale", math.nan),
+        resumed=facts.resumed,
+        **tags,
+    )
+
+
+def _returned(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
+    classes, loss = facts.given
+    if classes is None and loss is None:
+        return None
+    expected = loss if loss is not None else math.log(classes or 1)
+    return FirstLoss(
+        kind="returned",
+        function="training_step",
+        reported=values["value"],
+        seen=values["value"],
+        expected=expected,
+        name=f"ln {classes:,}" if loss is None else "expected_loss",
+        classes=classes or 0,
+        resumed=facts.resumed,
+        **tags,
+    )
+
+
+def opening(facts: Facts, values: Values, started: FirstLoss | None, tags: Tags) -> Iterator[Evidence]:
+    """What the closing line and the two scalars say of the first loss."""
+    if started is None:
+        value = values.get("value", math.nan)
+        name = "" if facts.kind in ("returned", "other") else f" ({facts.function})"
+        yield Vital(key="loss", text=f"first loss {value:.4g}{name}", **tags)
+        yield Scalars(values={"first_loss": value}, **tags)
+        return
+    each = " per output" if facts.kind == "binary" else ""
+    total = f", {started.reported:.4g} as a sum over {started.targets:,}" if facts.reduction == "sum" else ""
+    expected = f"{started.name} = {started.expected:.3f}"
+    yield Vital(key="loss", text=f"first loss {started.seen:.3f}{each} ({expected}{total})", **tags)
+    yield Scalars(values={"first_loss": started.seen, "ln_k": started.expected}, **tags)
+
+
+class LabelLedger:
+    """Labels per loss call over the samples so far, on the host."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], tuple[list[int], list[int], int]] = {}
+
+    def take(self, facts: Facts, values: Values, tags: Tags, ids: bool) -> Iterator[Evidence]:
+        """Add one call; yields the history so far."""
+        if facts.kind != "softmax" or facts.soft or tags["stage"] != "train" or not values.get("valid"):
+            return
+        counts, highs, distinct = self._seen.get((facts.function, facts.where), ([], [], 0))
+        counts.append(int(values["valid"]))
+        highs.append(max(int(values["label_high"]), highs[-1] if highs else 0))
+        distinct = max(distinct, int(values["distinct"]))
+        self._seen[facts.function, facts.where] = counts, highs, distinct
+        del counts[:-HISTORY], highs[:-HISTORY]
+        yield LabelHistory(
+            function=facts.function,
+            where=facts.where,
+            classes=int(values["k"]),
+            counts=tuple(counts),
+            highs=tuple(highs),
+            distinct=distinct,
+            tokens=ids or bool(values["positions"] or values["first_only"]),
+            **tags,
+        )

@@ -1,0 +1,213 @@
+"""The observer of loss calls."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import ASGD, SGD, Optimizer
+
+from ..evidence.base import Evidence
+from ..evidence.losses import DetachedLoss, Difference, Spread
+from ..evidence.readings import Unseen
+from .calls import LossCall, Trace, tensors_of
+from .intercept import FollowingMode, Interception, anything_compiled, entry_points
+from .lineage import Lineage
+from .loss_evidence import Facts, LabelLedger, evidence_of, first_loss, opening, target_range
+from .loss_statistics import DISTANCES, Numbers, head_scale, measure
+from .moment import Moment
+from .names import parameter_names
+from .objective import enters_as_sum
+from .observer import Observer, is_plain
+from .run import Run
+
+FOLLOWED = 2
+"""Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
+JUDGED = ("WD101", "WD102", "WD103", "WD104", "WD105", "WD106", "WD107", "WD108")
+
+
+class LossCalls(Observer):
+    """Sees every call of a loss function in a sampled step, at the moment of the call.
+
+    In the first steps all operations are followed (see ``at.trace``); later samples see the loss calls only.
+    """
+
+    codes = ("WD10", "WD111", "WD112", "WD13")
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._followed = 0
+        self._opened = False
+        self._compiled: bool | None = None
+        self._names: dict[int, str] = {}
+        self._pending: list[tuple[LossCall, Numbers]] = []
+        self._labels = LabelLedger()
+        self._interception: Interception | None = None
+
+    # -- the step
+
+    def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        if at.trace is not None:
+            at.trace.release()
+        if self._compiled is None or not self._opened:
+            self._compiled = anything_compiled(at.run.module)
+        training = at.stage == "train"
+        follow = at.sync and not self._compiled and (not training or self._followed < FOLLOWED)
+        self._followed += follow and training
+        at.trace = Trace(followed=follow, compiled=self._compiled)
+        self._interception = Interception(at.trace, lambda call: self._look(at, call), self._steps)
+        if follow:
+            return (FollowingMode(self._interception, Lineage(at.trace, batch, training)),)
+        return (entry_points(self._interception),)
+
+    def _look(self, at: Moment, call: LossCall) -> None:
+        """Measure a call at its moment: what it was given may be changed in place later."""
+        if call.name in DISTANCES and isinstance(call.input, Tensor) and isinstance(call.target, Tensor):
+            spread = Spread(call.where, unspread(call.input), unspread(call.target))
+            at.emit(Difference(function=call.name, spread=spread, **at.tags()))
+        if at.stage == "train" and not call.error and not getattr(call.value, "requires_grad", False):
+            return  # a metric
+        given = [t for a in call.arguments.values() for t in tensors_of(a, 1)]
+        strange = next((type(t).__name__ for t in given if not is_plain(t)), "")
+        if call.traced or strange:
+            reason = "compiled loss" if call.traced else f"{call.name} of a {strange}"
+            at.emit(Unseen(codes=JUDGED, reason=reason, **at.tags()))
+            return
+        with torch.no_grad(), torch.autocast(given[0].device.type, enabled=False):
+            numbers = measure(call)
+            if call.head is not None and is_plain(call.head):
+                numbers["head_scale"] = head_scale(call.head)
+        self._pending.append((call, numbers))
+
+    def output(self, at: Moment, output: Any) -> None:
+        fault = self._interception.fault if self._interception is not None else None
+        self._interception = None
+        if fault is not None:
+            raise fault
+        loss = output.get("loss") if isinstance(output, Mapping) else output
+        loss = loss if isinstance(loss, Tensor) else None
+        if at.stage == "train" and at.run.automatic and loss is not None:
+            self._note_detached(at, loss)
+        self._ask(at, loss)
+        for spread in at.trace.spreads if at.trace is not None else ():
+            at.emit(Difference(function="subtraction", spread=spread, **at.tags()))
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if self._pending:  # manual optimisation: nothing has changed yet
+            self._ask(at, loss)
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._steps += 1
+
+    def batch_end(self, at: Moment, output: Any) -> None:
+        self._release(at)
+
+    def validation_end(self, at: Moment) -> None:
+        self._release(at)
+
+    def failed(self, at: Moment, error: BaseException) -> None:
+        self._ask(at, None)
+        self._release(at)
+
+    def _release(self, at: Moment) -> None:
+        self._pending.clear()
+        if at.trace is not None:
+            at.trace.release()
+            at.trace = None
+
+    def _note_detached(self, at: Moment, loss: Tensor) -> None:
+        trace = at.trace
+        if loss.grad_fn is not None:
+            at.emit(DetachedLoss(attached=True, **at.tags()))
+        elif not loss.requires_grad:
+            cut = None if trace is None else trace.cuts.get(loss) or trace.read
+            at.emit(DetachedLoss(attached=False, cut=cut, **at.tags()))
+        elif trace is not None and trace.read is not None:  # a new leaf, made of a number that was read
+            at.emit(DetachedLoss(attached=False, cut=trace.read, **at.tags()))
+
+    # -- from measurements to evidence
+
+    def _ask(self, at: Moment, loss: Tensor | None) -> None:
+        """Send what was measured, now that the step's loss is known (or will not be)."""
+        pending, self._pending = self._pending, []
+        first = at.stage == "train" and not self._opened and loss is not None
+        if first:
+            self._opened = True
+            self._names = parameter_names(at.run.module)
+        main = next((i for i, (c, n) in enumerate(pending) if "seen" in n), 0) if pending else -1
+        for i, (call, numbers) in enumerate(pending):
+            if loss is not None and len(pending) == 1 and is_plain(loss) and loss.numel() == 1:
+                numbers["objective"] = loss.detach()
+            facts = self._facts(call, loss, at.run, first and call.step == 0)
+            self._send(at, facts, numbers, i == main and first)
+        if first and not pending and loss is not None and is_plain(loss) and loss.numel() == 1:
+            self._ask_returned(at, loss)
+
+    def _facts(self, call: LossCall, loss: Tensor | None, run: Run, first: bool) -> Facts:
+        return Facts.of(
+            call,
+            first=first,
+            as_sum=bool(enters_as_sum(loss, call.value)),
+            rate=rate_that_scales(run.optimizers),
+            head=self._names.get(id(call.head), ""),
+            resumed=run.resumed,
+        )
+
+    def _send(self, at: Moment, facts: Facts, numbers: Numbers, opens: bool) -> None:
+        tags, names = at.tags(), tuple(numbers)
+        ids = bool(at.trace is not None and at.trace.ids)
+
+        def read(arrived: Mapping[str, Tensor]) -> Iterator[Evidence]:
+            values = dict(zip(names, arrived["numbers"].tolist(), strict=True))
+            yield from evidence_of(facts, values, tags)
+            yield from self._labels.take(facts, values, tags, ids)
+            if facts.first:
+                started = first_loss(facts, values, tags)
+                if started is not None:
+                    yield started
+                if opens:
+                    yield from opening(facts, values, started, tags)
+
+        if facts.error and not names:
+            at.emit(target_range(facts, {}, tags))
+        elif names:
+            at.ask({"numbers": torch.stack([numbers[n].detach().reshape(()).float() for n in names])}, read)
+
+    def _ask_returned(self, at: Moment, loss: Tensor) -> None:
+        """No loss call could be read: the returned total is all there is."""
+        run, tags = at.run, at.tags()
+        scores = at.trace.scores if at.trace is not None else []
+        hand = f"a loss written by hand (log_softmax at {scores[-1][0]})" if scores else "no loss function was called"
+        at.emit(Unseen(codes=JUDGED, reason="compiled step" if self._compiled else hand, **tags))
+        facts = Facts(function="training_step", kind="returned", resumed=run.resumed, first=True)
+        facts.given = (run.num_classes, run.expected_loss)
+
+        def read(arrived: Mapping[str, Tensor]) -> Iterator[Evidence]:
+            values = {"value": float(arrived["loss"])}
+            started = first_loss(facts, values, tags)
+            if started is not None:
+                yield started
+            yield from opening(facts, values, started, tags)
+
+        at.ask({"loss": loss.detach().float()}, read)
+
+
+def unspread(tensor: Tensor) -> tuple[int, ...]:
+    """Shape before ``expand``: axes that repeat one element count as 1, leading ones are dropped."""
+    if tensor.layout is not torch.strided:
+        return tuple(tensor.shape)
+    shape = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    while shape and shape[0] == 1 and tensor.stride()[tensor.ndim - len(shape)] == 0:
+        shape.pop(0)
+    return tuple(shape)
+
+
+def rate_that_scales(optimizers: Iterable[Optimizer]) -> float:
+    """Largest learning rate of the optimizers whose steps grow with the loss; NaN where there are none."""
+    groups = [g for o in optimizers if isinstance(o, (SGD, ASGD)) for g in o.param_groups]
+    rates = [
+        float(g.get(key, 0.0)) for g in groups for key in ("lr", "initial_lr") if not isinstance(g.get(key), Tensor)
+    ]
+    return max(rates, default=math.nan)

@@ -1,0 +1,48 @@
+"""How one loss call enters the loss that the step returns, by the names of autograd nodes alone.
+
+Names are always safe to read; saved tensors are not (unpacking them repeats forwards under checkpointing).
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+PASSES_ON = (
+    "Add",
+    "Sum",
+    "View",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "ToCopy",
+    "Stack",
+    "Cat",
+    "Clone",
+    "Alias",
+    "Expand",
+)
+"""Beginnings of the names of nodes that hand every element of a loss on with the factor one."""
+NODES = 500
+
+
+def enters_as_sum(objective: Any, value: Any) -> bool | None:
+    """Is ``objective`` the sum of all elements of ``value`` plus other terms? None where no path was found."""
+    if not isinstance(objective, Tensor) or not isinstance(value, Tensor):
+        return None
+    if objective is value:
+        return True
+    start, goal = objective.grad_fn, value.grad_fn
+    if start is None or goal is None:
+        return None
+    seen = {start}
+    todo: list[tuple[Any, bool]] = [(start, True)]
+    while todo and len(seen) < NODES:
+        node, clean = todo.pop()
+        if node is goal:
+            return clean
+        clean = clean and node.name().startswith(PASSES_ON)
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append((following, clean))
+    return None
