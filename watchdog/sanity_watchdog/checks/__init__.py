@@ -2,12 +2,41 @@
 
 from typing import Any
 
-from . import half, half_weights, loop, modes, parameters, placement, precision, scaler, schedules, watchdog
+from . import (
+    detached_loss,
+    half,
+    half_weights,
+    initial_loss,
+    loop,
+    loss_inputs,
+    loss_shapes,
+    membership,
+    modes,
+    outputs,
+    parameters,
+    placement,
+    precision,
+    scaler,
+    schedules,
+    targets,
+    watchdog,
+)
 from .check import Check, Findings, Skip, check
 
 CHECKS: tuple[Check[Any], ...] = (
     watchdog.watchdog_failed,
     watchdog.nothing_judged,
+    initial_loss.initial_loss_off,
+    loss_inputs.double_softmax,
+    loss_inputs.wrong_loss_input,
+    loss_shapes.broadcast_loss,
+    targets.bad_targets,
+    outputs.unused_outputs,
+    outputs.clipped_outputs,
+    outputs.impossible_loss,
+    detached_loss.detached_loss,
+    targets.padding_in_loss,
+    targets.misaligned_targets,
     half.fp16_underflow,
     half.fp16_overflow,
     scaler.stuck_scaler,
@@ -19,6 +48,11 @@ CHECKS: tuple[Check[Any], ...] = (
     parameters.stuck_at_zero,
     parameters.non_finite_parameter,
     parameters.identical_units,
+    membership.outside_optimizer,
+    membership.foreign_in_optimizer,
+    membership.unregistered_module,
+    membership.without_gradient,
+    membership.frozen_by_mistake,
     precision.precision_fallback,
     precision.dtype_mismatch,
     placement.device_mismatch,
