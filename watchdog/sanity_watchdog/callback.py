@@ -67,8 +67,6 @@ class SanityWatchdog(Callback):
     selection: tuple[str, ...] = ()
     """What ``select`` is where it is not given."""
 
-    attached = False
-    """Was it attached by the environment? It then stands back where another was given by hand."""
     by_environment: bool = False
     """Attached to every Trainer by ``SANITY_WATCHDOG`` or pytest: gives way to one that was given by hand."""
 

@@ -12,6 +12,9 @@ SILENT_BATCHES = 16
 """Batches of a whole epoch after which manual optimisation without a backward pass or a step is told."""
 SILENT_LONG = 512
 """The same inside a long epoch: reinforcement learning may fill its memory first."""
+FEWEST = 2
+"""Batches of a whole fit that are judged at its end; with backward passes as many as of an epoch, which may all
+belong to one accumulated step."""
 
 KEPT = 8
 """Marked graphs that must all be alive: fewer may be kept on purpose, such as the last few losses."""
@@ -53,8 +56,8 @@ def step_without_update(seen: Progress) -> Findings:
     if not seen.optimizers:
         yield Skip("the run has no optimizer")
         return
-    whole = seen.ended and seen.batches >= 1
     if seen.automatic:
+        whole = seen.ended and seen.batches >= FEWEST
         if not seen.backwards and (whole or seen.batches >= NOTHING_RETURNED):
             yield step_without_update.alert(
                 seen,
@@ -63,6 +66,7 @@ def step_without_update(seen: Progress) -> Findings:
                 evidence={"batches": seen.batches, "backwards": 0},
             )
         return
+    whole = seen.ended and seen.batches >= (SILENT_BATCHES if seen.backwards else FEWEST)
     long = seen.epochs >= 1 and seen.batches >= SILENT_BATCHES
     if (whole or long or seen.batches >= SILENT_LONG) and not seen.steps and not seen.attempts:
         did = f"{seen.backwards:,} backward passes" if seen.backwards else "no backward pass"

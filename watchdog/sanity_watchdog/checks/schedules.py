@@ -195,7 +195,7 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
     """
     for one in seen.schedules:
         moved, still = len(set(one.wanted)) >= ADVANCES, len(set(one.used)) == 1
-        if moved and still and one.attempts == one.apart >= APART:
+        if moved and still and one.apart >= APART:
             yield overwritten_learning_rate.alert(
                 seen,
                 f"{one.schedule} set {number(one.wanted[-1])}, but the rate stays at {number(one.used[-1])}",

@@ -90,15 +90,13 @@ class Followed:
         schedule: class of the schedule.
         wanted: the last rates that the schedule set, oldest first, each once.
         used: the last rates that the optimizer stepped with, oldest first, each once.
-        attempts: attempts looked at.
-        apart: of these, attempts at which the two differed.
+        apart: attempts in a row, up to the last one, at which the two differed.
     """
 
     index: int
     schedule: str
     wanted: tuple[float, ...]
     used: tuple[float, ...]
-    attempts: int
     apart: int
 
 

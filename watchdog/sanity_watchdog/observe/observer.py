@@ -64,6 +64,9 @@ class Observer:
     def epoch_end(self, at: Moment) -> None:
         """A training epoch is done."""
 
+    def validation_start(self, at: Moment) -> None:
+        """The first batch of any validation loop is about to be run (of the sanity check as well)."""
+
     def validation_batch(self, at: Moment, batch: Any) -> None:
         """The first validation batch of the run (of the sanity check, where there is one); ``at.sync`` is true."""
 

@@ -1,5 +1,6 @@
 """Every observer there is, in the order in which they look."""
 
+from .data import Data
 from .dropout import DropoutObserver
 from .half import HalfWatch
 from .loop import GraphObserver, LoopObserver
@@ -10,6 +11,7 @@ from .metrics import MetricObserver
 from .modes import ModeObserver
 from .observer import Observer
 from .parameters import ParameterObserver
+from .progress import Progress
 from .runtime import Runtime
 from .scaler import ScalerWatch
 from .schedules import ScheduleObserver
@@ -19,6 +21,8 @@ from .statistics import StatisticsObserver
 OBSERVERS: tuple[type[Observer], ...] = (
     Runtime,
     LossCalls,
+    Data,
+    Progress,
     HalfWatch,
     ScalerWatch,
     LostUpdateWatch,

@@ -1,0 +1,134 @@
+"""Looks at what the loop does with batches: backward passes, optimizer steps, graphs that stay alive."""
+
+import weakref
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..evidence.loop import GraphsKept, Progress
+from .moment import Moment
+from .observer import Observer
+
+TELLING = (8, 512)
+"""Batches after which progress is told, sampled or not."""
+NODES = 32
+"""Nodes of a graph that carry its marker, nearest to the loss first."""
+MARKED = 32
+"""Graphs that are remembered."""
+LATE = 2
+"""Attempts by which a graph must have outlived its own: the last ones may still be in use."""
+NAME = "sanity_watchdog"
+
+
+class LoopObserver(Observer):
+    """Counts batches, backward passes and steps."""
+
+    codes = ("WD506",)
+
+    def __init__(self) -> None:
+        self._backwards = self._attempts = self._steps = self._epochs = self._batches = 0
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        self._backwards += 1
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._attempts += 1
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._steps += 1
+
+    def batch_end(self, at: Moment, output: Any) -> None:
+        self._batches += 1
+        if at.sampled or self._batches in TELLING:
+            self._tell(at)
+
+    def epoch_end(self, at: Moment) -> None:
+        self._epochs += 1  # told with the next batch: the user may step in ``on_train_epoch_end``
+
+    def end(self, at: Moment) -> None:
+        self._tell(at, ended=True)
+
+    def _tell(self, at: Moment, ended: bool = False) -> None:
+        at.emit(
+            Progress(
+                automatic=at.run.automatic,
+                optimizers=len(at.run.optimizers),
+                batches=self._batches,
+                backwards=self._backwards,
+                attempts=self._attempts,
+                steps=self._steps,
+                epochs=self._epochs,
+                ended=ended,
+                **at.tags(),
+            )
+        )
+
+
+class _Marker:
+    """Lives as long as the node that carries it."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True)
+class _Marked:
+    marker: "weakref.ref[_Marker]"
+    attempt: int
+    step: int
+    epoch: int
+
+
+def mark(loss: Tensor) -> "weakref.ref[_Marker] | None":
+    """Put a marker on the nodes of a graph; the reference dies with the last of them."""
+    if loss.grad_fn is None:
+        return None
+    marker = _Marker()
+    queue: deque[Any] = deque([loss.grad_fn])
+    for _ in range(NODES):
+        if not queue:
+            break
+        node = queue.popleft()
+        node.metadata[NAME] = marker
+        queue.extend(n for n, _ in node.next_functions if n is not None and not hasattr(n, "variable"))
+    return weakref.ref(marker)
+
+
+class GraphObserver(Observer):
+    """Marks the graphs of sampled steps and counts those that outlive them."""
+
+    codes = ("WD509",)
+
+    def __init__(self) -> None:
+        self._marked: deque[_Marked] = deque(maxlen=MARKED)
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if at.sampled and (not self._marked or self._marked[-1].attempt != at.attempt):
+            marker = mark(loss)
+            if marker is not None:
+                self._marked.append(_Marked(marker, at.attempt, at.step, at.epoch))
+
+    def batch(self, at: Moment, batch: Any) -> None:
+        if at.sampled:
+            self._tell(at)
+
+    def end(self, at: Moment) -> None:
+        self._tell(at, ended=True)
+
+    def _tell(self, at: Moment, ended: bool = False) -> None:
+        past = [m for m in self._marked if m.attempt + LATE < at.attempt]
+        if not past:
+            return
+        alive = [m for m in past if m.marker() is not None]
+        at.emit(
+            GraphsKept(
+                marked=len(past),
+                alive=len(alive),
+                span=at.step - alive[0].step if alive else 0,
+                epochs=at.epoch - alive[0].epoch if alive else 0,
+                ended=ended,
+                **at.tags(),
+            )
+        )

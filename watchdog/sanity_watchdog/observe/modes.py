@@ -1,0 +1,117 @@
+"""Looks at the modes in which modules train."""
+
+import itertools
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.optim import Optimizer
+
+from ..evidence.modes import Resting, TrainingModes
+from .moment import Moment
+from .names import plain_name
+from .observer import Observer
+from .run import Run
+
+WATCHED = 64
+"""Outermost modules whose mode is looked at in every step (2 µs), to know when one flips."""
+
+
+def depends_on_mode(module: nn.Module) -> bool:
+    """Does training mode change what ``module`` itself computes, in a way that is not switched off on purpose?"""
+    if isinstance(module, _DropoutNd):
+        return bool(module.p > 0)
+    if isinstance(module, _NormBase):
+        weight = module._parameters.get("weight")
+        frozen = weight is not None and not weight.requires_grad
+        return bool(module.track_running_stats) and not frozen
+    if isinstance(module, nn.RNNBase):
+        return bool(module.dropout > 0 and module.num_layers > 1)
+    if isinstance(module, nn.MultiheadAttention):
+        return bool(module.dropout > 0)
+    if type(module).__module__.startswith("torch."):
+        return False
+    return "training" in getattr(getattr(type(module).forward, "__code__", None), "co_names", ())
+
+
+class ModeObserver(Observer):
+    """Modes before the forward pass and at the optimizer's step, of the modules that the optimizer trains."""
+
+    codes = ("WD504",)
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._modules: list[nn.Module] = []
+        self._parents: list[int] = []
+        self._outer: list[nn.Module] = []
+        self._outer_modes: list[bool] = []
+        self._trained: set[int] = set()
+        self._before: list[bool] = []
+        self._since: int | None = None
+
+    def start(self, run: Run, at: Moment) -> None:
+        index = {}
+        for name, module in run.module.named_modules():
+            index[name] = len(self._names)
+            self._names.append(plain_name(name))
+            self._modules.append(module)
+            self._parents.append(index.get(name.rpartition(".")[0], 0) if name else -1)
+        by_depth = sorted(zip(self._names, self._modules, strict=True), key=lambda one: one[0].count("."))
+        self._outer = [m for _, m in itertools.islice(by_depth, WATCHED)]
+        self._outer_modes = [m.training for m in self._outer]
+
+    def batch(self, at: Moment, batch: object) -> None:
+        modes = [m.training for m in self._outer]
+        if modes != self._outer_modes:
+            fallen = any(before and not now for before, now in zip(self._outer_modes, modes, strict=True))
+            self._since = at.step if fallen else None
+            self._outer_modes = modes
+        if at.sampled:
+            self._before = [m.training for m in self._modules]
+            self._trained.update(i for i, training in enumerate(self._before) if training)
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        if not at.sampled:
+            return
+        resting = {i for i, m in enumerate(self._modules) if not (m.training or self._before[i])}
+        if not resting:
+            at.emit(TrainingModes(resting=(), modules=len(self._modules), **at.tags()))
+            return
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        learning = self._learning(held)
+        outermost = (i for i in sorted(resting & learning) if self._parents[i] not in resting)
+        found = tuple(self._describe(i) for i in outermost)
+        since = (at.step if self._since is None else self._since) if any(r.flipped for r in found) else None
+        at.emit(
+            TrainingModes(
+                resting=tuple(r for r in found if r.layers or not r.alone),
+                modules=len(learning),
+                since=since,
+                **at.tags(),
+            )
+        )
+
+    def _learning(self, held: set[int]) -> set[int]:
+        """Modules with parameters, their own or deeper ones, that have a gradient and are in the optimizer."""
+        learning: set[int] = set()
+        for i, module in enumerate(self._modules):
+            if any(p is not None and id(p) in held and p.grad is not None for p in module._parameters.values()):
+                while i >= 0 and i not in learning:
+                    learning.add(i)
+                    i = self._parents[i]
+        return learning
+
+    def _describe(self, i: int) -> Resting:
+        top, name = self._modules[i], self._names[i]
+        layers = [
+            f"{plain_name(f'{name}.{inner}' if name and inner else name or inner)} ({type(m).__name__})"
+            for inner, m in top.named_modules()
+            if not m.training and depends_on_mode(m)
+        ]
+        return Resting(
+            name=name,
+            kind=type(top).__name__,
+            layers=tuple(layers),
+            alone=bool(name) and not top._modules,
+            flipped=i in self._trained,
+        )

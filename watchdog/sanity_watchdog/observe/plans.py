@@ -1,0 +1,127 @@
+"""What a learning-rate schedule was written for, read from the scheduler without advancing it."""
+
+import ast
+import functools
+import inspect
+import math
+import textwrap
+from typing import Any
+
+from torch.optim import lr_scheduler as lrs
+
+from ..evidence.schedules import Plan
+from .curves import provable, shape
+from .run import Run, Schedule
+from .site import line_of_code
+
+INSIDE = ("interval", "frequency", "strict", "name")
+"""Keys that belong inside ``lr_scheduler``."""
+
+
+def horizon(run: Run) -> tuple[float, float]:
+    """Epochs and optimizer steps of the planned run, ``inf`` where no end is set."""
+    per_epoch = math.inf
+    if math.isfinite(run.batches_per_epoch):
+        per_epoch = max(1, math.ceil(run.batches_per_epoch / run.accumulate))
+    epochs = float(run.max_epochs) if run.max_epochs >= 0 else math.inf
+    steps = epochs * per_epoch if epochs else 0.0
+    if run.max_steps >= 0:
+        steps = min(steps, run.max_steps)
+        epochs = min(epochs, math.ceil(run.max_steps / per_epoch)) if math.isfinite(per_epoch) else epochs
+    return epochs, steps
+
+
+def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -> Plan:
+    """One schedule's plan against what the run gives it."""
+    epochs, steps = horizon(run)
+    advances = (epochs if schedule.interval == "epoch" else steps) // max(schedule.frequency, 1)
+    warmup, length, start = course(schedule.scheduler, steps)
+    return Plan(
+        schedule=type(schedule.scheduler).__name__,
+        interval=schedule.interval,
+        advances=advances if not math.isnan(advances) else math.inf,
+        steps=steps,
+        warmup=warmup,
+        length=length,
+        strict=isinstance(schedule.scheduler, lrs.OneCycleLR),
+        start=start,
+        misplaced=misplaced,
+        where=where,
+    )
+
+
+def course(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+    """Advances until the highest rate, advances until the end, and the rate now over the highest."""
+    if isinstance(scheduler, lrs.OneCycleLR):
+        group = scheduler.optimizer.param_groups[0]
+        start = group["initial_lr"] / group["max_lr"] if group.get("max_lr") else 1.0
+        first = getattr(scheduler, "_schedule_phases", [{}])[0].get("end_step")
+        return None if first is None else round(first), scheduler.total_steps, float(start)
+    if isinstance(scheduler, lrs.LinearLR):
+        low, high = scheduler.start_factor, scheduler.end_factor
+        if low < high:
+            reached = scheduler.last_epoch >= scheduler.total_iters
+            return scheduler.total_iters, None, 1.0 if reached else float(low / high)
+        return None, scheduler.total_iters, 1.0
+    if isinstance(scheduler, (lrs.CosineAnnealingLR, lrs.CosineAnnealingWarmRestarts)):
+        length = scheduler.T_max if isinstance(scheduler, lrs.CosineAnnealingLR) else scheduler.T_0
+        return None, int(length), 1.0
+    if isinstance(scheduler, lrs.PolynomialLR):
+        return None, scheduler.total_iters, 1.0
+    if isinstance(scheduler, lrs.SequentialLR):
+        return _sequence(scheduler, steps)
+    if isinstance(scheduler, lrs.LambdaLR):
+        return _lambda(scheduler, steps)
+    return None, None, 1.0
+
+
+def _sequence(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+    parts, milestones = scheduler._schedulers, list(scheduler._milestones)
+    if not parts or not milestones:
+        return None, None, 1.0
+    first, last = course(parts[0], steps), course(parts[-1], steps)
+    warmup = None if first[0] is None else min(first[0], milestones[0])
+    return warmup, None if last[1] is None else milestones[-1] + last[1], first[2]
+
+
+def _lambda(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+    function = scheduler.lr_lambdas[0]
+    found = shape(function, scheduler.last_epoch, steps) if provable(function) else None
+    return (None, None, 1.0) if found is None else (found.peak or None, found.length, found.start)
+
+
+def misplaced_keys(module: Any) -> tuple[tuple[str, ...], str]:
+    """Keys of a schedule's configuration that stand beside ``lr_scheduler`` in the source of
+    ``configure_optimizers``, and where that is."""
+    function = inspect.unwrap(type(module).configure_optimizers)
+    where = line_of_code(function.__code__) if inspect.isfunction(function) else ""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError):
+        return (), where
+    for node in ast.walk(tree):
+        keys = _constant_keys(node)
+        beside = tuple(k for k in INSIDE if k in keys)
+        if "lr_scheduler" in keys and beside and not _says(keys.get("interval"), "epoch"):
+            return beside, where
+    return (), where
+
+
+@functools.singledispatch
+def _constant_keys(node: ast.AST) -> dict[str, ast.expr]:
+    return {}
+
+
+@_constant_keys.register
+def _(node: ast.Dict) -> dict[str, ast.expr]:
+    return {str(k.value): v for k, v in zip(node.keys, node.values, strict=True) if isinstance(k, ast.Constant)}
+
+
+@_constant_keys.register
+def _(node: ast.Call) -> dict[str, ast.expr]:
+    named = isinstance(node.func, ast.Name) and node.func.id == "dict"
+    return {k.arg: k.value for k in node.keywords if k.arg} if named else {}
+
+
+def _says(node: ast.expr | None, word: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == word

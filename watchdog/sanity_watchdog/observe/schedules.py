@@ -1,0 +1,137 @@
+"""Looks at learning rates: the plan of each schedule, and the rate of every optimizer step."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..evidence.readings import Unseen
+from ..evidence.schedules import Followed, LearningRates, Rates, SchedulePlans, SchedulesFollowed
+from .moment import Moment
+from .observer import Observer
+from .plans import misplaced_keys, plan
+from .run import Run
+
+TELLING = (3, 8)
+"""Rates of 0 in a row that are told at once, sampled or not."""
+DIFFERENT = 8
+"""Different rates that are kept."""
+
+
+@dataclass
+class _Track:
+    """What one optimizer stepped with."""
+
+    schedule: Any = None
+    interval: str = ""
+    patience: float = 1.0
+    alone: bool = False
+    rate: float = 0.0
+    largest: float = 0.0
+    zeros: int = 0
+    attempts: int = 0
+    apart: int = 0
+    wanted: list[float] = field(default_factory=list)
+    used: list[float] = field(default_factory=list)
+
+    def step(self, rates: list[float]) -> None:
+        self.rate = max(rates, default=0.0)
+        self.largest = max(self.largest, self.rate)
+        self.attempts += 1
+        self.zeros = 0 if self.rate else self.zeros + 1
+        if self.alone:
+            self._compare(rates)
+
+    def _compare(self, rates: list[float]) -> None:
+        wanted = getattr(self.schedule, "_last_lr", None)
+        if not wanted or list(wanted) == rates or len(wanted) != len(rates):
+            if self.apart:
+                self.apart = 0
+                self.wanted.clear()
+                self.used.clear()
+            return
+        self.apart += 1
+        for kept, new in ((self.wanted, float(wanted[0])), (self.used, rates[0])):
+            if (not kept or kept[-1] != new) and len(kept) < DIFFERENT:
+                kept.append(new)
+
+
+class ScheduleObserver(Observer):
+    """Reads plans before the first step and rates at each optimizer step; host numbers only."""
+
+    codes = ("WD501", "WD502", "WD503")
+
+    def __init__(self) -> None:
+        self._tracks: dict[int, _Track] = {}
+        self._order: list[_Track] = []
+        self._blind = False
+
+    def start(self, run: Run, at: Moment) -> None:
+        self._order = [_Track() for _ in run.optimizers]
+        self._tracks = {id(o): t for o, t in zip(run.optimizers, self._order, strict=True)}
+        for i, track in enumerate(self._order):
+            mine = [s for s in run.schedules if s.optimizer == i]
+            if mine:
+                track.schedule = mine[0].scheduler
+                track.interval = mine[0].interval if run.automatic else "step"
+                track.patience = mine[0].frequency if run.automatic else 1
+                track.alone = len(mine) == 1
+        if not run.automatic and run.schedules:
+            at.emit(Unseen(codes=("WD502",), reason="schedules are advanced by hand", **at.tags()))
+            return
+        keys, where = misplaced_keys(run.module) if run.schedules else ((), "")
+        at.emit(SchedulePlans(plans=tuple(plan(run, s, keys, where) for s in run.schedules), **at.tags()))
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        track = self._tracks.get(id(optimizer))
+        if track is None or self._blind:
+            return
+        rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+        if any(type(rate) is not float for rate in rates):
+            if any(rate is None or (isinstance(rate, Tensor) and rate.device.type != "cpu") for rate in rates):
+                self._blind = True
+                at.emit(Unseen(codes=("WD501", "WD503"), reason="learning rate is not on the host", **at.tags()))
+                return
+            rates = [float(rate) for rate in rates]
+        if not rates:
+            return
+        track.step(rates)
+        if at.sampled or track.zeros in TELLING:
+            self._tell(at)
+
+    def end(self, at: Moment) -> None:
+        if not self._blind:
+            self._tell(at, ended=True)
+
+    def _tell(self, at: Moment, ended: bool = False) -> None:
+        seen = [(i, t) for i, t in enumerate(self._order) if t.attempts]
+        if not seen:
+            return
+        rates = tuple(
+            Rates(
+                index=i,
+                rate=t.rate,
+                largest=t.largest,
+                zeros=t.zeros,
+                attempts=t.attempts,
+                schedule="" if t.schedule is None else type(t.schedule).__name__,
+                patience=t.patience,
+                interval=t.interval,
+            )
+            for i, t in seen
+        )
+        at.emit(LearningRates(optimizers=rates, count=len(self._order), ended=ended, **at.tags()))
+        followed = tuple(
+            Followed(
+                index=i,
+                schedule=type(t.schedule).__name__,
+                wanted=tuple(t.wanted),
+                used=tuple(t.used),
+                apart=t.apart,
+            )
+            for i, t in seen
+            if t.alone
+        )
+        if followed:
+            at.emit(SchedulesFollowed(schedules=followed, **at.tags()))

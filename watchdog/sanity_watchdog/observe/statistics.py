@@ -1,0 +1,155 @@
+"""Measures batches against the running statistics of normalisation layers, in a few late steps."""
+
+from collections.abc import Container, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.overrides import TorchFunctionMode
+
+from ..evidence.modes import Normalisation, RunningStatistics
+from ..evidence.readings import Unseen
+from .compiled import compiled
+from .moment import Moment
+from .names import plain_name
+from .observer import Observer, is_plain
+from .run import Run
+
+FIRST = 55
+"""Optimizer steps before the first look: with momentum 0.1 the initial values weigh 0.9^55 = 0.3 % then."""
+LOOKS = 4
+"""Steps that are looked at in all."""
+KEPT = 2
+
+
+class StatisticsObserver(Observer):
+    """Mean and variance of what reaches each BatchNorm layer, pooled over the step's calls."""
+
+    codes = ("WD508",)
+
+    def __init__(self) -> None:
+        self._layers: dict[int, tuple[str, _BatchNorm]] = {}
+        self._mode: _NormMode | None = None
+        self._samples: list[tuple[Normalisation, ...]] = []
+        self._looks = 0
+
+    def start(self, run: Run, at: Moment) -> None:
+        for name, m in run.module.named_modules():
+            if isinstance(m, _BatchNorm) and m.running_mean is not None and is_plain(m.running_mean):
+                self._layers[id(m.running_mean)] = plain_name(name), m
+        if not self._layers:
+            at.emit(Unseen(codes=("WD508",), reason="no BatchNorm with running statistics", **at.tags()))
+
+    def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
+        if not due or not self._layers:
+            return ()
+        if compiled(at.run.module):
+            at.emit(Unseen(codes=("WD508",), reason="compiled step", **at.tags()))
+            return ()
+        self._looks += 1
+        self._mode = _NormMode(set(self._layers))
+        return (self._mode,)
+
+    def output(self, at: Moment, output: Any) -> None:
+        mode, self._mode = self._mode, None
+        if mode is None:
+            return
+        if mode.error is not None:
+            raise mode.error
+        self._ask(at, mode)
+
+    def _ask(self, at: Moment, mode: "_NormMode") -> None:
+        known = [(*self._layers[key], calls) for key, calls in mode.calls.items()]
+        about = [(name, sum(c.elements for c in calls), layer.momentum) for name, layer, calls in known]
+        if not known:
+            return
+        tags = at.tags()
+
+        def then(values: Mapping[str, Tensor]) -> Iterable[RunningStatistics]:
+            layers = tuple(
+                Normalisation(
+                    name=name, shift=shift, spread=spread, elements=elements, momentum=momentum, updates=int(updates)
+                )
+                for (name, elements, momentum), (shift, spread, updates) in zip(
+                    about, values["table"].tolist(), strict=True
+                )
+            )
+            self._samples = [*self._samples, layers][-KEPT:]
+            return (RunningStatistics(samples=tuple(self._samples), **tags),)
+
+        at.ask({"table": torch.stack([_distance(layer, calls) for _, layer, calls in known])}, then)
+
+
+@dataclass
+class _Call:
+    """One call of ``batch_norm``, each tensor one value per channel."""
+
+    mean: Tensor
+    variance: Tensor
+    running_mean: Tensor
+    running_variance: Tensor
+    elements: int
+
+
+@torch.no_grad()
+def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
+    """Shift, spread and updates ``(3,)`` of a layer whose calls are pooled."""
+    total = sum(c.elements for c in calls)
+    mean = sum((c.mean * (c.elements / total) for c in calls), torch.zeros_like(calls[0].mean))
+    second = sum(
+        ((c.variance + (c.mean - mean) ** 2) * (c.elements / total) for c in calls), torch.zeros_like(calls[0].mean)
+    )
+    variance = second + layer.eps
+    shift = (mean - calls[0].running_mean).abs() / variance.sqrt()
+    spread = (calls[0].running_variance + layer.eps) / variance
+    updates = layer.num_batches_tracked
+    seen = torch.zeros_like(mean[0]) if updates is None else updates.to(mean.dtype).reshape(())
+    return torch.stack([shift.median(), spread.median(), seen])
+
+
+class _NormMode(TorchFunctionMode):
+    """Notes what reaches ``batch_norm`` in training mode."""
+
+    def __init__(self, known: Container[int]) -> None:
+        super().__init__()
+        self._known = known
+        self.calls: dict[int, list[_Call]] = {}
+        self.error: Exception | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.batch_norm:
+            try:
+                self._note(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001
+                self.error = error  # it must not reach the user's step; ``output`` tells it
+        return func(*args, **kwargs)
+
+    @torch.no_grad()
+    def _note(
+        self,
+        values: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        *_: Any,
+        **__: Any,
+    ) -> None:
+        if not training or running_mean is None or running_var is None or id(running_mean) not in self._known:
+            return
+        x = values.detach()
+        elements = x.numel() // max(x.shape[1], 1)
+        if elements < 2:
+            return
+        variance, mean = torch.var_mean(x.float(), [d for d in range(x.dim()) if d != 1])
+        call = _Call(mean, variance, running_mean.float().clone(), running_var.float().clone(), elements)
+        self.calls.setdefault(id(running_mean), []).append(call)
