@@ -1,0 +1,200 @@
+"""What watching costs: the same training watched and unwatched in turn, as ratios of CPU time.
+
+    python -m tests.benchmarks.overhead                       all workloads, about ten minutes on one core
+    python -m tests.benchmarks.overhead --only cnn,gpt --pairs 5 --json overhead.json
+
+``steady`` is the time of a training step between step 20 and the end; ``smoke`` a whole ``fit`` of 20 steps. Beside the
+watchdog the same pairs are run with Lightning's ``detect_anomaly``. Medians over pairs, with the range.
+"""
+
+import argparse
+import json
+import logging
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from sanity_watchdog import SanityWatchdog
+
+SMOKE = 20
+FIRST = 20
+
+
+class Plain(L.LightningModule):
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        x, y = batch
+        out = self.net(x)
+        return F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), 1e-3)
+
+
+class GPT(nn.Module):
+    """Pre-norm decoder; token ids (B, T) to logits (B, T, V)."""
+
+    def __init__(self, vocabulary: int = 512, width: int = 192, layers: int = 4, length: int = 64) -> None:
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        layer = nn.TransformerEncoderLayer(width, 6, 4 * width, 0.0, batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(width, vocabulary)
+        for module in (self.token, self.position, self.head):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        length = ids.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(length)
+        return self.head(self.body(self.token(ids) + self.position(torch.arange(length)), mask=mask, is_causal=True))
+
+
+class Many(nn.Module):
+    """Ten thousand small parameters."""
+
+    def __init__(self, n: int = 10_000) -> None:
+        super().__init__()
+        self.scales = nn.ParameterList([nn.Parameter(torch.randn(16) * 0.1 + 1) for _ in range(n)])
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for scale in self.scales:
+            x = x * scale.tanh() + 0.01
+        return self.head(x)
+
+
+Work = tuple[Plain, TensorDataset, int, int]
+
+
+def classes(*shape: int, n: int = 512) -> TensorDataset:
+    return TensorDataset(torch.randn(n, *shape), torch.randint(0, 10, (n,)))
+
+
+def mlp() -> Work:
+    return Plain(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))), classes(64), 32, 620
+
+
+def deep() -> Work:
+    layers = [m for _ in range(100) for m in (nn.Linear(64, 64), nn.ReLU())]
+    return Plain(nn.Sequential(*layers, nn.Linear(64, 10))), classes(64), 32, 230
+
+
+def cnn() -> Work:
+    body: list[nn.Module] = []
+    for inside, outside, stride in ((3, 32, 1), (32, 64, 2), (64, 64, 2)):
+        body += [nn.Conv2d(inside, outside, 3, stride, 1), nn.BatchNorm2d(outside), nn.ReLU()]
+    net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    return Plain(net), classes(3, 32, 32, n=256), 32, 225
+
+
+def gpt() -> Work:
+    ids = torch.randint(0, 512, (64, 65))
+    return Plain(GPT()), TensorDataset(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), 8, 225
+
+
+def many() -> Work:
+    return Plain(Many()), classes(16), 32, 125
+
+
+WORK: dict[str, Callable[[], Work]] = {"mlp": mlp, "deep": deep, "cnn": cnn, "gpt": gpt, "many": many}
+
+
+class Clock(L.Callback):
+    """CPU seconds of the steps from ``FIRST`` on."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == FIRST:
+            self.seconds = time.process_time()
+
+    def on_train_end(self, *_: Any) -> None:
+        self.seconds = time.process_time() - self.seconds
+
+
+def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
+    """CPU seconds of the steady state and of the whole fit."""
+    L.seed_everything(0, verbose=False)
+    net, data, batch_size, most = WORK[work]()
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        dogs = [SanityWatchdog(fail_on=None)] if how == "watchdog" else []
+        trainer = L.Trainer(
+            accelerator="cpu",
+            max_steps=steps or most,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+            detect_anomaly=how == "detect_anomaly",
+            callbacks=[*dogs, clock],
+        )
+        start = time.process_time()
+        trainer.fit(net, DataLoader(data, batch_size))
+        whole = time.process_time() - start
+    if dogs:
+        assert not dogs[0].summary.broken, dogs[0].summary.broken
+        assert len(dogs[0].summary.judged) > 5
+    return clock.seconds, whole
+
+
+def spread(ratios: list[float]) -> dict[str, float]:
+    return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def compare(work: str, how: str, pairs: int) -> dict[str, Any]:
+    """Ratios of ``how`` to a plain run, pair by pair, in alternating order."""
+    fit(work, "plain", SMOKE), fit(work, how, SMOKE)
+    steady, smoke, extra = [], [], []
+    for pair in range(pairs):
+        order = ("plain", how) if pair % 2 else (how, "plain")
+        long = {one: fit(work, one)[0] for one in order}
+        short = {one: fit(work, one, SMOKE)[1] for one in order}
+        steady.append(long[how] / long["plain"])
+        smoke.append(short[how] / short["plain"])
+        extra.append(short[how] - short["plain"])
+    return {"steady": spread(steady), "smoke": spread(smoke), "smoke_extra_seconds": statistics.median(extra)}
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(WORK))
+    parser.add_argument("--against", default="watchdog,detect_anomaly")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args(argv)
+    warnings.filterwarnings("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    found: dict[str, Any] = {"torch": torch.__version__, "lightning": L.__version__, "pairs": args.pairs, "ratios": {}}
+    for work in args.only.split(","):
+        for how in args.against.split(","):
+            one = found["ratios"].setdefault(work, {})[how] = compare(work, how, args.pairs)
+            print(
+                f"{work:5} {how:15} steady {one['steady']['median']:.4f} "
+                f"[{one['steady']['least']:.3f} {one['steady']['most']:.3f}]  "
+                f"smoke {one['smoke']['median']:.3f} ({one['smoke_extra_seconds']:+.3f} s)",
+                flush=True,
+            )
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
