@@ -1,0 +1,206 @@
+"""Who belongs to whom: parameters of the module, tensors of the optimizers, leaves of the loss. By identity."""
+
+from collections.abc import Iterator
+
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+from torch.optim import Optimizer
+
+from ..evidence.membership import Foreign, Frozen, LossLeaves, Member, Membership, Reached, Stranger
+from ..evidence.readings import Unseen
+from .leaves import homes, leaves
+from .moment import Moment
+from .names import parameter_owners, plain_name
+from .observer import Observer
+from .run import Run
+
+WATCHED = 32
+"""Attempts in which the presence of gradients is looked at every time; later only at samples."""
+WINDOW = 12
+"""Attempts of an optimizer after which a parameter without any gradient is named: whole turns of 2, 3, 4, 6 heads."""
+SHORT = 5
+"""Attempts that suffice where the run has no more."""
+GRAPHS = 4
+"""Losses walked at most, where several are needed for one attempt of each optimizer."""
+SHARDED = ("FSDP", "DeepSpeed")
+"""Strategies whose optimizers hold other tensors than the module."""
+
+
+class MembershipObserver(Observer):
+    """Follows which parameters get gradients, and compares with who holds them. Never reads a device."""
+
+    codes = ("WD311", "WD312", "WD313", "WD314", "WD315")
+
+    def __init__(self) -> None:
+        self._run: Run | None = None
+        self._waiting: dict[str, Tensor] = {}
+        self._got: set[str] = set()
+        self._moved: set[int] = set()
+        self._attempts: dict[int, int] = {}
+        self._graphs = 0
+        self._told = False
+        self._frozen_at_start: set[str] = set()
+
+    def start(self, run: Run, at: Moment) -> None:
+        if run.strategy.startswith(SHARDED):
+            at.emit(Unseen(**at.tags(), codes=self.codes, reason=f"{run.strategy} moves the parameters"))
+            return
+        self._run = run
+        self._waiting = {plain_name(n): p for n, p in run.module.named_parameters()}
+        self._frozen_at_start = {n for n, p in self._waiting.items() if not p.requires_grad}
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        run = self._run
+        if run is None or self._graphs >= (1 if run.automatic else GRAPHS) or any(self._attempts.values()):
+            return
+        self._graphs += 1
+        if self._graphs == 1:
+            at.emit(self._frozen(at, run, no_graph=run.automatic and not loss.requires_grad))
+        if any(hasattr(p, "_local_tensor") for p in run.module.parameters()):
+            at.emit(Unseen(**at.tags(), codes=("WD313",), reason="sharded parameters are replaced during the step"))
+        elif loss.grad_fn is not None:
+            at.emit(_loss_leaves(at, run, loss))
+
+    def after_backward(self, at: Moment) -> None:
+        self._note(at)
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        run = self._run
+        if run is None:
+            return
+        self._note(at)
+        if not self._told:
+            self._moved.update(id(p) for p in _parameters(optimizer) if p.grad is not None)
+        self._attempts[id(optimizer)] = self._attempts.get(id(optimizer), 0) + 1
+        least = min(self._attempts.get(id(o), 0) for o in run.optimizers) if run.optimizers else 0
+        if not self._told and least >= (1 if run.automatic else 2):
+            self._told = True
+            at.emit(self._membership(at, run))
+            if run.unused_stops:
+                at.emit(self._reached(at, run, 1))
+        if least >= WINDOW and (at.sampled or least == WINDOW):
+            at.emit(self._reached(at, run, WINDOW))
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._note(at)
+
+    def end(self, at: Moment) -> None:
+        run = self._run
+        if run is None:
+            return
+        if not self._told and self._got:
+            at.emit(self._membership(at, run))
+        if not self._graphs:
+            at.emit(Unseen(**at.tags(), codes=("WD313", "WD315"), reason="backward was called directly"))
+        at.emit(self._reached(at, run, SHORT))
+
+    def _note(self, at: Moment) -> None:
+        """Remember who has a gradient now."""
+        if self._run is None or not self._waiting or (at.attempt >= WATCHED and not at.sampled):
+            return
+        got = [name for name, p in self._waiting.items() if p.is_leaf and p.grad is not None]
+        for name in got:
+            del self._waiting[name]
+        self._got.update(got)
+
+    def _membership(self, at: Moment, run: Run) -> Membership:
+        owners, held = parameter_owners(run.module), _held(run)
+        named = {plain_name(n): p for n, p in run.module.named_parameters()}
+        missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and n in self._got]
+        known = {id(p) for p in named.values()} | self._moved
+        free: dict[tuple[int, ...], list[str]] = {}
+        for name, p in reversed(named.items()):
+            if id(p) not in held:
+                free.setdefault(tuple(p.shape), []).append(name)
+        foreign = []
+        for index, t in _tensors(run):
+            if id(t) not in known and t.requires_grad and not isinstance(t, UninitializedParameter):
+                shape = tuple(t.shape)
+                foreign.append(Foreign(index, shape, free[shape].pop() if free.get(shape) else ""))
+        return Membership(
+            **at.tags(),
+            optimizers=len(run.optimizers),
+            trainable=sum(p.requires_grad for p in named.values()),
+            automatic=run.automatic,
+            missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
+            foreign=tuple(foreign),
+        )
+
+    def _reached(self, at: Moment, run: Run, least: int) -> Reached:
+        owners, held = parameter_owners(run.module), _held(run)
+        steps: dict[int, int] = {}
+        for optimizer in run.optimizers:
+            for p in _parameters(optimizer):
+                steps[id(p)] = max(steps.get(id(p), 0), self._attempts.get(id(optimizer), 0))
+        named = {plain_name(n): p for n, p in run.module.named_parameters() if p.requires_grad and id(p) in held}
+        without = [n for n, p in named.items() if n not in self._got and steps.get(id(p), 0) >= least]
+        fatal = run.unused_stops and run.automatic
+        return Reached(
+            **at.tags(),
+            attempts=min((self._attempts.get(id(o), 0) for o in run.optimizers), default=0),
+            elements=sum(p.numel() for p in named.values()),
+            matrices=sum(p.ndim > 1 for p in named.values()),
+            without=tuple(_member(n, named[n], owners.get(n)) for n in without),
+            fatal=fatal,
+        )
+
+    def _frozen(self, at: Moment, run: Run, no_graph: bool) -> Frozen:
+        named = {plain_name(n): p for n, p in run.module.named_parameters()}
+        names = {id(p): n for n, p in named.items()}
+        trainable = tuple(n for n, p in named.items() if p.requires_grad)
+        frozen = self._frozen_at_start.difference(trainable)
+        held = [(names[id(p)], bool(o.state.get(p))) for o in run.optimizers for p in _parameters(o) if id(p) in names]
+        return Frozen(
+            **at.tags(),
+            parameters=len(named),
+            matrices=sum(p.ndim > 1 for p in named.values()),
+            trainable=trainable,
+            trainable_matrices=sum(named[n].ndim > 1 for n in trainable),
+            held=tuple(n for n, _ in held if n in frozen and named[n].ndim > 1),
+            trained_before=tuple(n for n, state in held if n in frozen and state and run.resumed),
+            no_graph=no_graph,
+        )
+
+
+def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:
+    found = leaves(loss)
+    known = {id(t) for t in (*run.module.parameters(), *run.module.buffers())}
+    held = {id(t) for _, t in _tensors(run)}
+    unknown = [t for t in found.tensors if id(t) not in known]
+    where = homes(run.module, unknown) if unknown else {}
+    strangers = []
+    for tensor in unknown:
+        home, parameter = where.get(id(tensor)), isinstance(tensor, nn.Parameter)
+        if home is not None or parameter:
+            path, evaluating = (home.path, home.evaluating) if home is not None else ("", False)
+            strangers.append(Stranger(path, tuple(tensor.shape), parameter, id(tensor) in held, evaluating))
+    return LossLeaves(
+        **at.tags(),
+        leaves=len(found.tensors),
+        strangers=tuple(strangers),
+        automatic=run.automatic,
+        hidden=found.hidden,
+    )
+
+
+def _member(name: str, parameter: Tensor, owner: nn.Module | None) -> Member:
+    return Member(name, parameter.numel(), parameter.ndim > 1, owner is not None and not owner.training)
+
+
+def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def _tensors(run: Run) -> Iterator[tuple[int, Tensor]]:
+    """Number of the optimizer and tensor, for all that the run's optimizers hold."""
+    for index, optimizer in enumerate(run.optimizers):
+        for tensor in _parameters(optimizer):
+            yield index, tensor
+
+
+def _held(run: Run) -> set[int]:
+    """Identities of what any optimizer holds, those that the module keeps for itself included."""
+    kept = [v if isinstance(v, (list, tuple)) else (v,) for v in vars(run.module).values()]
+    own = [o for several in kept for o in several if isinstance(o, Optimizer)]
+    return {id(t) for o in (*run.optimizers, *own) for t in _parameters(o)}
