@@ -1,0 +1,325 @@
+"""How the loss develops: stuck, not finite, spiking, diverging, too good too soon."""
+
+import math
+from statistics import median
+
+from ..alerts import Severity, number
+from ..evidence.progress import LeakedTarget, Learning, Losses, LossFinite, Supervision
+from .check import Findings, Skip, check
+
+SETTLED = 20
+"""Optimizer steps after which even a head that was initialised to zero has moved."""
+EQUAL = 1e-4
+"""Deviation of a score between samples, in nats, below which all samples get the same prediction. A zero head under
+Adam at a rate of 1e-5 spreads its scores by more within 20 steps."""
+LONG = 300
+"""Optimizer steps after which a loss at chance is a finding although the scores differ."""
+PER_CLASS = 200
+"""Samples of each class that must have been seen by then."""
+NEAR = 0.01
+"""Relative distance from chance that counts as none."""
+REAL = 0.1
+"""Share of its peak from which a learning rate counts as real."""
+SPIKE_MEDIAN, SPIKE_HIGHEST = 10.0, 3.0
+"""A spike exceeds the median of the losses before it, and the highest loss so far, by these factors."""
+BEFORE_SPIKE = 20
+"""Losses that must have been seen before one can be called a spike."""
+WORSE, SLACK = 1.5, 1.0
+"""A classification loss above ``WORSE`` · chance + ``SLACK`` nats is worse than knowing nothing."""
+FAR = 10.0
+"""A regression loss above this many times the variance of its targets is worse than knowing nothing."""
+GROWN = 2.0
+"""How far above its start a loss must be that diverges."""
+SOON = 21
+"""Optimizer steps that count as few."""
+TOO_GOOD = 0.02
+"""Share of the labels' entropy; separable blobs under Adam at 1e-2 keep 0.1 for that long."""
+SCRATCH = 0.8
+"""Share of chance above which a first loss counts as that of an untrained model."""
+BITS = math.log(1e6)
+"""Information, in nats beyond the number of columns tried, from which equality with the label is no chance."""
+
+
+@check(
+    "WD141",
+    "stuck-at-chance",
+    Severity.WARNING,
+    Learning,
+    implied_by=(
+        *("WD102", "WD105", "WD109", "WD122", "WD133", "WD142", "WD201", "WD204", "WD212", "WD214", "WD217"),
+        *("WD301", "WD302", "WD303", "WD304", "WD311", "WD316", "WD501", "WD502", "WD506"),
+    ),
+)
+def stuck_at_chance(seen: Learning) -> Findings:
+    """The loss stays where knowing nothing would put it, although the learning rate is real.
+
+    **What it sees.** The scores and the value of a classification loss at the samples. It alerts when after 20 steps
+    every sample gets the same scores (deviation below 10⁻⁴ nats) in the last three samples, or when after 300 steps and
+    200 samples per class the mean loss is within 1 % of ln k. While the learning rate still rises, or is below a tenth
+    of its peak, nothing is judged.
+
+    **Why it matters.** The model ignores its input: dead ReLUs after a first step that was too large, vanished
+    gradients, or labels that have nothing to do with the data.
+
+    **How to fix.** Scale the inputs, lower the learning rate, use a leaky activation or a normalisation; then check
+    that images and labels belong together. Overfit ten samples: a model that cannot do that is broken.
+
+    **When to ignore.** Tasks with a long plateau (grokking, parity), and random labels of a smoke test.
+
+    **Limits.** Needs a classification loss on labels of the batch. A regression that predicts the mean is not judged.
+
+    **Sources.** Karpathy, A Recipe for Training Neural Networks; corpus of reports, case of the dead ReLUs.
+    """
+    if not seen.classes:
+        yield Skip("no classification loss on labels of the batch")
+        return
+    last = seen.scores[-3:]
+    now = seen.scores[-1]
+    if now.attempt < SETTLED:
+        yield Skip(f"fewer than {SETTLED} optimizer steps")
+        return
+    if math.isnan(seen.rate) or seen.rising or not seen.rate >= REAL * seen.peak or seen.rate <= 0:
+        yield Skip("the learning rate is still rising, or nearly zero")
+        return
+    equal = len(last) == 3 and last[0].attempt > 0 and all(s.spread <= EQUAL for s in last)
+    slow = (
+        now.attempt >= LONG
+        and now.samples >= PER_CLASS * max(seen.classes, 2)
+        and abs(seen.recent / now.chance - 1) < NEAR
+        and all(abs(s.value / s.chance - 1) < 0.2 for s in seen.scores)
+    )
+    loss = number(now.value if equal or math.isnan(seen.recent) else seen.recent)
+    if equal or slow:
+        what = "all samples get the same scores" if equal else "no progress"
+        yield stuck_at_chance.alert(
+            seen,
+            f"loss {loss} after {now.attempt} steps, chance is {number(now.chance)}: {what}",
+            hint="scale the inputs and lower the learning rate; look for dead ReLUs or vanished gradients"
+            if equal
+            else "check that inputs and labels belong together: can the model overfit ten samples?",
+            where=seen.where,
+            evidence={
+                "value": now.value,
+                "chance": now.chance,
+                "spread": now.spread,
+                "steps": now.attempt,
+                "learning_rate": seen.rate,
+            },
+        )
+
+
+def _cause(seen: LossFinite) -> tuple[str, str]:
+    """What made the loss not finite, and the fix; the likeliest first."""
+    logs = [h for h in seen.hazards if h.startswith("log")]
+    half = seen.precision.startswith("16")
+    if seen.bad_input:
+        which = "this batch" if seen.bad_batch == seen.batch else f"batch {seen.bad_batch}"
+        return f"{seen.bad_input} of {which} is not finite", "drop or impute these values where the data are made"
+    if seen.ignored:
+        return "every label is ignored, a mean of nothing", "skip such batches, or divide by max(count, 1)"
+    if seen.size == 1 and seen.usual > 1:
+        return "a batch of one sample, whose deviation is NaN", "drop_last=True, or std(correction=0) with an epsilon"
+    if logs:
+        return f"{logs[0]}, which rounds to 0", "use log_softmax, logsigmoid or cross_entropy on the logits"
+    if half:
+        return (
+            "float16: above 65504, or an epsilon below 6e-8 that is 0",
+            "use bf16, or an epsilon of at least 1e-4; keep divisions and sums in float32",
+        )
+    earlier = seen.earlier
+    if len(earlier) >= 2 and earlier[-1] > 10 * max(min(earlier), 1e-12) and earlier[-1] > earlier[0]:
+        return (
+            f"it had grown from {number(min(earlier))} to {number(earlier[-1])}",
+            "lower the learning rate, clip gradients",
+        )
+    if seen.hazards:
+        return f"possibly {seen.hazards[0]}", f"add an epsilon there: {', '.join(seen.hazards)}"
+    return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
+
+
+@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD105", "WD121", "WD205"))
+def non_finite_loss(seen: LossFinite) -> Findings:
+    """The loss became NaN or infinite; the first such batch, and why.
+
+    **What it sees.** The loss of every batch, kept on the device and read at samples. The cause is looked for in this
+    order: NaN in the batch, all labels ignored, a batch of one sample, a logarithm of a softmax or sigmoid in the first
+    step's graph, float16, losses that grew before, other operations that can divide by zero. Else it says that the
+    cause is unknown.
+
+    **Why it matters.** The gradients of such a batch are NaN, and after the step so are all weights they reach.
+
+    **How to fix.** By the cause: clean the data; ``drop_last=True``; ``F.cross_entropy`` on the logits instead of
+    ``log(softmax(...))``; bf16 instead of fp16; a lower learning rate.
+
+    **When to ignore.** Never for NaN. Where later losses are finite again (a step that was skipped), it is a warning.
+
+    **Limits.** Needs a loss that the training step returns. An operation in the graph is a suspicion, not a proof.
+
+    **Sources.** Micikevicius et al. 2018 for fp16; DeepLocalize for logarithms of zero.
+    """
+    if seen.batch < 0:
+        return
+    cause, fix = _cause(seen)
+    value = "NaN" if math.isnan(seen.value) else number(seen.value)
+    yield non_finite_loss.alert(
+        seen,
+        f"loss is {value} in batch {seen.batch}: {cause}"[:99],
+        severity=Severity.WARNING if seen.recovered else None,
+        hint=fix,
+        evidence={
+            "batch": seen.batch,
+            "batch_size": seen.size,
+            "last_finite": seen.earlier[-1] if seen.earlier else None,
+            "precision": seen.precision,
+            "hazards": ", ".join(seen.hazards),
+        },
+    )
+
+
+@check("WD143", "loss-spike", Severity.WARNING, Losses, implied_by=("WD142", "WD144", "WD216", "WD317"))
+def loss_spike(seen: Losses) -> Findings:
+    """One batch's loss jumped far above everything before it.
+
+    **What it sees.** The returned loss of every batch. A spike is ten times the median of the 20 or more positive
+    losses before it, and three times the highest loss of the run so far.
+
+    **Why it matters.** A broken sample, or a step that was too large; Adam's second moments remember it for long.
+
+    **How to fix.** Look at that batch; clip gradients (``Trainer(gradient_clip_val=1.0)``); lower the learning rate or
+    warm it up.
+
+    **When to ignore.** Losses with heavy tails by design.
+
+    **Limits.** Runs whose loss is ever zero or negative are not judged, nor steps that return nothing.
+
+    **Sources.** Google's tuning playbook on instabilities; factors chosen far beyond the ratio of 2 that healthy small
+    batches reach.
+    """
+    values = seen.values
+    if not all(v > 0 for v in values if not math.isnan(v)):
+        yield Skip("losses that are zero or negative")
+        return
+    if seen.before + len(values) <= BEFORE_SPIKE:
+        yield Skip(f"fewer than {BEFORE_SPIKE} losses")
+        return
+    for i in range(max(1, len(values) - seen.fresh), len(values)):
+        earlier = values[:i]
+        if seen.before + i < BEFORE_SPIKE or not math.isfinite(values[i]):
+            continue
+        usual = median(earlier[-64:])
+        highest = max([*earlier, seen.highest] if seen.before else earlier)
+        if values[i] > SPIKE_MEDIAN * usual and values[i] > SPIKE_HIGHEST * highest:
+            batch = seen.last - (len(values) - 1 - i)
+            yield loss_spike.alert(
+                seen,
+                f"loss {number(values[i])} in batch {batch}, the median before it is {number(usual)}",
+                hint="look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
+                evidence={"batch": batch, "loss": values[i], "median": usual, "highest_before": highest},
+            )
+            return
+
+
+@check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD142", "WD216", "WD317", "WD318"))
+def diverging_loss(seen: Learning) -> Findings:
+    """A supervised loss rises, and is worse than knowing nothing.
+
+    **What it sees.** Loss calls on labels or targets of the batch at the samples. It alerts when the last three rise,
+    the last one is twice the first, and above one and a half times chance plus one nat; for a regression above ten
+    times the variance of the targets. Without a steady rise, a median of the last four above twice that limit is a
+    warning.
+
+    **Why it matters.** Each step makes the model worse. A learning rate far too large, a sign (``-loss``,
+    ``maximize=True``), or gradients that pile up.
+
+    **How to fix.** Look at the sign first: does ``training_step`` return the loss, and is ``maximize`` off? Then divide
+    the learning rate by ten.
+
+    **When to ignore.** Losses that are meant to rise are not judged: targets that the model makes itself (GANs,
+    Q-learning, contrastive queues) are no targets of the batch. An adversarial head on real labels may be one.
+
+    **Limits.** Needs a loss function that can be seen, and four samples.
+
+    **Sources.** ln k is the loss of a uniform prediction, the variance that of the mean: a model that does worse is not
+    learning slowly.
+    """
+    scores = seen.scores
+    if len(scores) < 4:
+        yield Skip("fewer than four samples")
+        return
+    first, now = scores[0], scores[-1]
+    limit = WORSE * now.chance + SLACK if seen.classes else FAR * now.chance
+    last = [s.value for s in scores[-3:]]
+    rising = last[0] < last[1] < last[2] and now.value > GROWN * first.value
+    worse = median(s.value for s in scores[-4:]) > 2 * limit
+    if not (now.value > limit and rising) and not (worse and now.value > first.value):
+        return
+    yield diverging_loss.alert(
+        seen,
+        f"loss {number(now.value)} after {now.attempt} steps, at first {number(first.value)}; limit {number(limit)}",
+        severity=None if rising else Severity.WARNING,
+        hint="check the sign of the loss and maximize=, then divide the learning rate by ten",
+        where=seen.where,
+        evidence={
+            "value": now.value,
+            "first": first.value,
+            "chance": now.chance,
+            "learning_rate": seen.rate,
+            "steps": now.attempt,
+        },
+    )
+
+
+@check("WD145", "too-good-too-soon", Severity.WARNING, Supervision, implied_by=("WD110", "WD124", "WD132"))
+def too_good_too_soon(seen: Supervision) -> Findings:
+    """The label is in the input, or the loss fell to almost nothing within a few steps.
+
+    **What it sees.** Two things. In the first batch, whether a column of the table that enters the model equals the
+    label in every sample, or whether columns indicate each of its classes; by chance that happens once in a million
+    such tables. And a classification loss that starts at chance, on balanced labels, and is below 2 % of their entropy
+    within 21 optimizer steps.
+
+    **Why it matters.** A leak: the validation loss will look the same, the real use will not.
+
+    **How to fix.** Take the label, and everything that is computed from it, out of the features; look for duplicates
+    between inputs and targets.
+
+    **When to ignore.** Where the task is that easy. One batch trained on again and again (``overfit_batches``) is not
+    judged, nor runs that continue another one or start below chance.
+
+    **Limits.** The first linear layer's table of at most a million values, 64 classes. A leak in an image or a text
+    shows in the second way only, if at all; one-sided views of the future are another check's.
+
+    **Sources.** Kaufman et al. 2012, Leakage in Data Mining; measured: a leak does not show in the first loss.
+    """
+    if isinstance(seen, LeakedTarget):
+        n, counts = seen.samples, seen.counts
+        spread = sum(c * math.log(n / c) for c in counts if c)
+        if seen.column >= 0 and spread > math.log(max(seen.features, 1)) + BITS:
+            what = "and its neighbours indicate the class" if seen.one_hot else "equals the label"
+            yield too_good_too_soon.alert(
+                seen,
+                f"column {seen.column} of {seen.path} {what} in all {n} samples",
+                hint="take the label, and what is computed from it, out of the features",
+                subjects=(seen.path,),
+                evidence={"column": seen.column, "samples": n, "features": seen.features},
+            )
+    elif isinstance(seen, Learning):
+        yield from _fell(seen)
+
+
+def _fell(seen: Learning) -> Findings:
+    if not seen.classes or seen.resumed or seen.per_epoch <= SOON:
+        yield Skip("no classification loss, a run that continues, or an epoch of a few batches")
+        return
+    first = seen.scores[0]
+    for score in seen.scores[1:]:
+        usual = first.value >= SCRATCH * first.chance and score.entropy > score.chance / 2
+        if score.attempt <= SOON and usual and score.value < TOO_GOOD * score.entropy:
+            yield too_good_too_soon.alert(
+                seen,
+                f"loss {number(score.value)} after {score.attempt} steps, labels have {number(score.entropy)} nats",
+                hint="look for the label, or what is computed from it, in the input",
+                where=seen.where,
+                evidence={"value": score.value, "entropy": score.entropy, "samples": score.samples},
+            )
+            return

@@ -1,0 +1,80 @@
+"""Tensors of a batch, whatever its structure, with the path by which the user reaches them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from torch import Tensor
+
+from .observer import is_plain
+
+Step: TypeAlias = tuple[bool, Any]
+"""``(True, key)`` for an item, ``(False, name)`` for an attribute."""
+
+DEPTH = 5
+MOST = 32
+"""Tensors looked at per batch; what lies deeper or later is not."""
+
+
+@dataclass(frozen=True, eq=False)
+class Element:
+    """One tensor of a batch.
+
+    Attributes:
+        path: as the user writes it, such as ``batch[0]`` or ``batch['x']``.
+        steps: the way there, for ``follow``.
+        tensor: the tensor itself.
+    """
+
+    path: str
+    steps: tuple[Step, ...]
+    tensor: Tensor
+
+
+def elements(batch: Any) -> list[Element]:
+    """Plain tensors of ``batch`` through mappings, sequences and objects, each once, in order."""
+    found: list[Element] = []
+    seen: set[int] = set()
+    for path, steps, tensor in _walk(batch, "batch", (), DEPTH, seen):
+        found.append(Element(path, steps, tensor))
+        if len(found) == MOST:
+            break
+    return found
+
+
+def follow(batch: Any, steps: tuple[Step, ...]) -> Tensor | None:
+    """The tensor at ``steps``, or None where this batch has none there."""
+    try:
+        for is_item, key in steps:
+            batch = batch[key] if is_item else getattr(batch, key)
+    except (KeyError, IndexError, TypeError, AttributeError):
+        return None
+    return batch if type(batch) is Tensor else None
+
+
+def size_of(batch: Any) -> int:
+    """Samples in the batch: the length that most of its tensors have, the first one's on a tie; 0 where unknown."""
+    lengths = [e.tensor.shape[0] for e in elements(batch) if e.tensor.ndim]
+    return max(lengths, key=lengths.count) if lengths else 0
+
+
+def _walk(
+    value: Any, path: str, steps: tuple[Step, ...], depth: int, seen: set[int]
+) -> Iterator[tuple[str, tuple[Step, ...], Tensor]]:
+    if isinstance(value, Tensor):
+        if is_plain(value) and id(value) not in seen:
+            seen.add(id(value))
+            yield path, steps, value
+        return
+    if not depth or id(value) in seen:
+        return
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _walk(item, f"{path}[{key!r}]", (*steps, (True, key)), depth - 1, seen)
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _walk(item, f"{path}[{i}]", (*steps, (True, i)), depth - 1, seen)
+    elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+        seen.add(id(value))
+        for name, item in vars(value).items():
+            yield from _walk(item, f"{path}.{name}", (*steps, (False, name)), depth - 1, seen)

@@ -1,0 +1,96 @@
+"""What enters the first weights: read from the graph of the first step, measured on its device."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evidence.data import Entry
+from .batches import Element
+from .calls import Frontier
+from .nodes import layer_input, layer_of
+
+MOST = 1 << 20
+"""Elements measured per tensor."""
+WIDEST = 8
+"""Tensors measured."""
+NORMALISING = ("BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm", "RmsNorm")
+
+
+class Entering:
+    """A tensor with data of the batch and the layer that took it.
+
+    Attributes:
+        tensor: as it entered. operation: see ``Entry``. path: the batch's tensor that it is, else empty.
+    """
+
+    def __init__(self, tensor: Tensor, operation: str, path: str, where: str) -> None:
+        self.tensor, self.operation, self.path, self.where = tensor, operation, path, where
+
+    @torch.no_grad()
+    def measure(self) -> dict[str, Tensor]:
+        """Numbers by name, on the device; see ``entry``."""
+        flat = few(self.tensor.detach()).float()
+        good = flat.isfinite()
+        values = torch.where(good, flat, 0.0)
+        found = {
+            "low": values.amin(),
+            "high": values.amax(),
+            "mean": values.mean(),
+            "deviation": values.std(correction=0),
+            "zeros": (flat == 0).float().mean(),
+            "whole": (flat == flat.round()).float().mean(),
+            "equal": (flat == flat[:1]).all(),
+        }
+        if self.tensor.ndim == 2 and self.tensor.shape[1] > 1:
+            rms, places = values.square().mean(0).sqrt().sort()
+            used = (rms > 0).sum()
+            middle = (len(rms) - used + used // 2).clamp(max=len(rms) - 1)
+            found |= {"feature_high": rms[-1], "feature_median": rms.gather(0, middle[None])[0], "feature": places[-1]}
+        return found
+
+    def entry(self, found: Mapping[str, Tensor]) -> Entry:
+        """The evidence from what ``measure`` gave, on the host."""
+        number = {name: float(value) for name, value in found.items()}
+        equal = bool(number.pop("equal"))
+        feature = int(number.pop("feature", -1))
+        return Entry(
+            path=self.path,
+            operation=self.operation,
+            shape=tuple(self.tensor.shape),
+            equal_rows=equal,
+            feature=feature,
+            where=self.where,
+            **number,
+        )
+
+
+def few(tensor: Tensor) -> Tensor:
+    """At most about ``MOST`` elements as ``(samples, values)``: the first samples, of long ones every n-th value."""
+    flat = tensor.reshape(len(tensor), -1) if tensor.ndim > 1 else tensor[:, None]
+    flat = flat[: max(2, MOST // flat.shape[1])]
+    return flat[:, :: max(1, 2 * flat.shape[1] // MOST)]
+
+
+def entering(
+    frontier: Iterable[Frontier], batch: Iterable[Element], consumers: Mapping[Any, set[str]]
+) -> tuple[list[Entering], list[str]]:
+    """What enters the first weights, and the names of operations whose input cannot be read."""
+    owners = {e.tensor.untyped_storage().data_ptr(): e for e in batch if e.tensor.numel()}
+    found: list[Entering] = []
+    unread: list[str] = []
+    for place in list(frontier)[:WIDEST]:
+        operation, node = layer_of(place.tensor)
+        tensor = layer_input(node) if node is not None else place.ids
+        if tensor is None or not tensor.numel() or not tensor.ndim:
+            name = place.tensor.grad_fn.name() if place.tensor.grad_fn is not None else "an operation"
+            unread.append(name.removesuffix("Backward0"))
+            continue
+        owner = owners.get(tensor.untyped_storage().data_ptr())
+        if owner is not None and owner.tensor.numel() == tensor.numel():
+            tensor = owner.tensor
+        if operation in ("convolution", "linear") and any(n in c for c in consumers.get(node, ()) for n in NORMALISING):
+            operation = f"normalised_{operation}"
+        found.append(Entering(tensor, operation or "embedding", owner.path if owner else "", place.where))
+    return found, unread
