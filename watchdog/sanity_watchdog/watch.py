@@ -178,7 +178,9 @@ class Watch:
         packet, readers = at.renew()
         values: list[Mapping[str, Any]] | None = self._guard("the transfer to the host", packet.read)
         for reader, one in zip(readers, values or (), strict=False):
-            evidence = self._guard(f"reader {getattr(reader, '__qualname__', 'partial')}", partial(_evidence, reader, one))
+            evidence = self._guard(
+                f"reader {getattr(reader, '__qualname__', 'partial')}", partial(_evidence, reader, one)
+            )
             for seen in evidence or ():
                 self._guard("the logger", partial(self.logger.take, seen))
 

@@ -53,7 +53,9 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     **When to ignore.** Where the scale of the scores is a choice, as with heads that a package draws by fan-out
     (EfficientNet, DLA) or with a large logit scale. Trained weights, a bias set to the class frequencies and an
     adapter on a trained base start below ln k; that is never more than INFO. Scores made of normalised vectors
-    (ArcFace, CLIP) are never more than INFO either.
+    (ArcFace, CLIP) are never more than INFO either. Contrastive losses, whose targets are positions of candidates, are
+    compared with ln of the candidates, upwards only; large scores make single samples swing, so there one standard
+    error above max(3, ln k) is a WARNING.
 
     **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
     scale is given as a second witness, as INFO. Probabilities in place of logits start at ln k too: see WD102. Skipped
@@ -78,8 +80,10 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     slack = ERRORS * seen.standard_error
     certain, high, note = max(CERTAIN, math.log(max(seen.classes, 1))), tolerance, min(NOTE, tolerance)
     limit = next((x for x in (certain, high, note) if excess > x + slack), 0.0)
+    severity = {certain: Severity.ERROR, high: Severity.WARNING}.get(limit, Severity.INFO)
+    if seen.contrastive and excess > certain + seen.standard_error and limit != certain:
+        limit, slack, severity = certain, seen.standard_error, Severity.WARNING
     if limit:
-        severity = {certain: Severity.ERROR, high: Severity.WARNING}.get(limit, Severity.INFO)
         severity = Severity.INFO if seen.cosine else severity
         yield _alert(
             seen,

@@ -49,6 +49,7 @@ class Facts:
     as_sum: bool = False
     rate: float = math.nan
     head: str = ""
+    whole_samples: bool = False
     resumed: bool = False
     given: tuple[int | None, float | None] = field(default=(None, None))
 
@@ -160,7 +161,7 @@ def target_range(facts: Facts, values: Values, tags: Tags) -> TargetRange:
         dtype=facts.target_dtype,
         shape=facts.target_shape,
         input_shape=facts.shape,
-        whole_samples=len(facts.shape) == 2 and len(facts.target_shape) == 1,
+        whole_samples=facts.whole_samples,
         sum_low=values.get("sum_low", math.nan),
         sum_high=values.get("sum_high", math.nan),
         error=facts.error,
@@ -252,7 +253,7 @@ class LabelLedger:
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], tuple[list[int], list[int], int]] = {}
 
-    def take(self, facts: Facts, values: Values, tags: Tags, ids: bool) -> Iterator[Evidence]:
+    def take(self, facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
         """Add one call; yields the history so far."""
         if facts.kind != "softmax" or facts.soft or tags["stage"] != "train" or not values.get("valid"):
             return
@@ -269,6 +270,6 @@ class LabelLedger:
             counts=tuple(counts),
             highs=tuple(highs),
             distinct=distinct,
-            tokens=ids or bool(values["positions"] or values["first_only"]),
+            tokens=not facts.whole_samples or bool(values["positions"] or values["first_only"]),
             **tags,
         )

@@ -157,7 +157,7 @@ def _shape_of_rows(part: Tensor, whole: bool) -> Numbers:
 def _excess(z: Tensor, labels: Tensor, ignore: int) -> Numbers:
     """The loss of each row as ln k + spread + fit, with one residual per sample for the standard error."""
     k = z.shape[-1]
-    is_open = z > MASKED
+    is_open = ~(z <= MASKED)
     width = is_open.sum(-1).clamp_min(1)
     mean = torch.where(is_open, z, 0.0).sum(-1) / width
     uniform = width.float().log()

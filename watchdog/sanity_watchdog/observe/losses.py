@@ -12,6 +12,7 @@ from torch.optim import ASGD, SGD, Optimizer
 from ..evidence.base import Evidence
 from ..evidence.losses import DetachedLoss, Difference, Spread
 from ..evidence.readings import Unseen
+from . import token_targets
 from .calls import LossCall, Trace, tensors_of
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .lineage import Lineage
@@ -44,6 +45,8 @@ class LossCalls(Observer):
         self._names: dict[int, str] = {}
         self._pending: list[tuple[LossCall, Numbers]] = []
         self._labels = LabelLedger()
+        self._batch_size = 0
+        self._has_ids = False
         self._interception: Interception | None = None
 
     # -- the step
@@ -54,6 +57,7 @@ class LossCalls(Observer):
         if self._compiled is None or not self._opened:
             self._compiled = anything_compiled(at.run.module)
         training = at.stage == "train"
+        self._batch_size = next((len(t) for t in tensors_of(batch) if t.ndim), 0)
         follow = at.sync and not self._compiled and (not training or self._followed < FOLLOWED)
         self._followed += follow and training
         at.trace = Trace(followed=follow, compiled=self._compiled)
@@ -132,6 +136,10 @@ class LossCalls(Observer):
     def _ask(self, at: Moment, loss: Tensor | None) -> None:
         """Send what was measured, now that the step's loss is known (or will not be)."""
         pending, self._pending = self._pending, []
+        trace = at.trace
+        if trace is not None and trace.ids:
+            self._has_ids = True
+            self._ask_tokens(at, trace, [call for call, _ in pending if not call.error])
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True
@@ -152,17 +160,23 @@ class LossCalls(Observer):
             as_sum=bool(enters_as_sum(loss, call.value)),
             rate=rate_that_scales(run.optimizers),
             head=self._names.get(id(call.head), ""),
+            whole_samples=self._is_whole_sample(call),
             resumed=run.resumed,
         )
 
+    def _is_whole_sample(self, call: LossCall) -> bool:
+        """Is there one label per sample of the batch, and no vocabulary in the model?"""
+        scores, target = call.input, call.target
+        flat = isinstance(scores, Tensor) and isinstance(target, Tensor) and scores.ndim == 2 and target.ndim == 1
+        return flat and len(target) == self._batch_size and not self._has_ids
+
     def _send(self, at: Moment, facts: Facts, numbers: Numbers, opens: bool) -> None:
         tags, names = at.tags(), tuple(numbers)
-        ids = bool(at.trace is not None and at.trace.ids)
 
         def read(arrived: Mapping[str, Tensor]) -> Iterator[Evidence]:
             values = dict(zip(names, arrived["numbers"].tolist(), strict=True))
             yield from evidence_of(facts, values, tags)
-            yield from self._labels.take(facts, values, tags, ids)
+            yield from self._labels.take(facts, values, tags)
             if facts.first:
                 started = first_loss(facts, values, tags)
                 if started is not None:
@@ -174,6 +188,29 @@ class LossCalls(Observer):
             at.emit(target_range(facts, {}, tags))
         elif names:
             at.ask({"numbers": torch.stack([numbers[n].detach().reshape(()).float() for n in names])}, read)
+
+    def _ask_tokens(self, at: Moment, trace: Trace, calls: list[LossCall]) -> None:
+        """Where a vocabulary went in: how targets lie beside ids."""
+        with torch.no_grad():
+            measured = [(c, token_targets.measure(c, trace)) for c in calls if all(map(is_plain, trace.ids))]
+        rows = [numbers for _, several in measured for numbers in several]
+        if not rows:
+            return
+        about = [(c.name, c.where, trace.ids[0].shape[-1], len(several)) for c, several in measured]
+        names, causal, tags = tuple(rows[0]), trace.causal, at.tags()
+
+        def read(arrived: Mapping[str, Tensor]) -> Iterator[Evidence]:
+            arrived_rows = iter(arrived["rows"].tolist())
+            yield from token_targets.evidence(
+                [
+                    (function, where, length, [dict(zip(names, next(arrived_rows), strict=True)) for _ in range(n)])
+                    for function, where, length, n in about
+                ],
+                causal,
+                tags,
+            )
+
+        at.ask({"rows": torch.stack([torch.stack([n[k].float() for k in names]) for n in rows])}, read)
 
     def _ask_returned(self, at: Moment, loss: Tensor) -> None:
         """No loss call could be read: the returned total is all there is."""

@@ -1,0 +1,91 @@
+"""How the targets of a language model lie beside the ids that went in. On the device; bounded."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evidence.targets import TokenTargets
+from .calls import LossCall, Trace
+from .loss_statistics import CLASS_LOSSES, LABELS, LIMIT, Numbers
+
+SHIFTS = (-1, 0, 1, 2)
+RELATED = 0.5
+"""Agreement at some offset that makes targets the next, same or previous tokens of these ids at all."""
+ALIGNED = 0.95
+VARIED = 4
+"""Different ids below which two rows of ids say nothing (segment ids, masks)."""
+
+
+def measure(call: LossCall, trace: Trace) -> list[Numbers]:
+    """One entry for each embedding whose ids could belong to the targets of ``call``."""
+    target = call.target
+    if call.name not in CLASS_LOSSES or not isinstance(target, Tensor) or target.dtype not in LABELS:
+        return []
+    ignore = call.arguments.get("ignore_index")
+    ignore = -100 if ignore is None else int(ignore)
+    found = (_beside(target.long(), ids.long(), ignore) for ids in trace.ids)
+    return [numbers for numbers in found if numbers]
+
+
+def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
+    if ids.ndim != 2 or not target.numel() or target.numel() % ids.shape[0]:
+        return {}
+    rows, length = ids.shape
+    y = target.reshape(rows, -1)
+    if not length - 2 <= y.shape[1] <= length + 1 or min(length, y.shape[1]) < max(SHIFTS) + 2:
+        return {}
+    keep = max(1, LIMIT // length)
+    y, ids = y[:keep], ids[:keep]
+    counts = y != ignore
+    numbers = {str(s): _agreement(y, ids, counts, s) for s in SHIFTS}
+    ordered = ids.reshape(-1).sort().values
+    numbers["distinct"] = 1 + (ordered[1:] != ordered[:-1]).sum()
+    last = y[:, -1:]
+    run = ((y == last) & counts).flip(1).long().cumprod(1).sum(1)
+    run = torch.where(run > 1, run, 0)
+    token = torch.where(run > 0, last[:, 0], ignore).mode().values
+    same = (last[:, 0] == token) & (token != ignore)
+    valid = counts.sum()
+    return numbers | {"padding": torch.where(same, run, 0).sum() / valid, "token": token, "valid": valid}
+
+
+def _agreement(y: Tensor, ids: Tensor, counts: Tensor, shift: int) -> Tensor:
+    """Share of the targets that count which equal the id ``shift`` positions later."""
+    start, end = max(0, -shift), min(y.shape[1], ids.shape[1] - shift)
+    ok = counts[:, start:end]
+    equal = (y[:, start:end] == ids[:, start + shift : end + shift]) & ok
+    return equal.sum() / ok.sum()
+
+
+def evidence(
+    calls: list[tuple[str, str, int, list[Mapping[str, float]]]], causal: bool, tags: Mapping[str, Any]
+) -> Iterator[TokenTargets]:
+    """One piece per call, given ``(function, where, length, numbers of each embedding)``."""
+    found = []
+    for function, where, length, embeddings in calls:
+        varied = [e for e in embeddings if e["distinct"] >= VARIED]
+        if not varied:
+            continue
+        agreement = {s: max(e[str(s)] for e in varied) for s in SHIFTS}
+        related = max(agreement.values()) >= RELATED
+        best = max(varied, key=lambda e: e["padding"])
+        found.append(
+            TokenTargets(
+                function=function,
+                where=where,
+                causal=causal,
+                length=length,
+                valid=int(best["valid"]),
+                agreement=tuple(agreement.items()),
+                padding=best["padding"] if related else 0.0,
+                token=int(best["token"]),
+                distinct=int(max(e["distinct"] for e in varied)),
+                **tags,
+            )
+        )
+    aligned = [dict(f.agreement)[1] >= ALIGNED for f in found]
+    for i, one in enumerate(found):
+        elsewhere = any(a for j, a in enumerate(aligned) if j != i)
+        yield TokenTargets(**{**vars(one), "elsewhere": elsewhere}) if elsewhere else one
