@@ -5,6 +5,8 @@ from typing import Any
 from . import (
     data,
     detached_loss,
+    gradient_flow,
+    gradients,
     half,
     half_weights,
     initial_loss,
@@ -21,6 +23,7 @@ from . import (
     scaler,
     schedules,
     targets,
+    units,
     watchdog,
 )
 from .check import Check, Findings, Skip, check
@@ -57,6 +60,13 @@ CHECKS: tuple[Check[Any], ...] = (
     half_weights.vanishing_constant,
     scaler.clipped_before_unscaling,
     scaler.missing_scaler,
+    gradients.non_finite_gradient,
+    gradients.vanishing_gradients,
+    gradients.exploding_gradients,
+    units.dead_units,
+    units.saturated_units,
+    gradient_flow.uncleared_gradients,
+    gradient_flow.discarded_gradients,
     parameters.zeroed_parameter,
     parameters.stuck_at_zero,
     parameters.non_finite_parameter,

@@ -2,6 +2,8 @@
 
 from .data import Data
 from .dropout import DropoutObserver
+from .flow import FlowWatch
+from .gradients import GradientWatch
 from .half import HalfWatch
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
@@ -13,10 +15,12 @@ from .observer import Observer
 from .parameters import ParameterObserver
 from .progress import Progress
 from .runtime import Runtime
+from .saturation import SaturationWatch
 from .scaler import ScalerWatch
 from .schedules import ScheduleObserver
 from .stall import StallObserver
 from .statistics import StatisticsObserver
+from .units import UnitWatch
 
 OBSERVERS: tuple[type[Observer], ...] = (
     Runtime,
@@ -26,6 +30,10 @@ OBSERVERS: tuple[type[Observer], ...] = (
     HalfWatch,
     ScalerWatch,
     LostUpdateWatch,
+    FlowWatch,
+    GradientWatch,
+    UnitWatch,
+    SaturationWatch,
     MembershipObserver,
     ParameterObserver,
     ScheduleObserver,

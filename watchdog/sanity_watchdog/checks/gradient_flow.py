@@ -1,0 +1,88 @@
+"""Gradients that are not cleared, or thrown away before they are used."""
+
+from ..alerts import Severity, Value
+from ..evidence.gradients import Discarded, Uncleared
+from .check import Findings, check
+
+SUCCESSIVE = 4
+"""Times in a row. Healthy loops, with accumulation and alternation, reach 0."""
+
+
+@check("WD216", "uncleared-gradients", Severity.ERROR, Uncleared)
+def uncleared_gradients(seen: Uncleared) -> Findings:
+    """Gradients pile up over optimizer steps because nobody clears them.
+
+    **What it sees.** For each optimizer, before every backward between two of its steps: are old gradients still there
+    and not zero? One moment without them is enough to be quiet, so accumulation over micro-batches, alternating
+    optimizers and a discriminator that the generator's backward has filled do not count.
+
+    **Why it matters.** Every step applies the sum of all gradients so far: the run overshoots, oscillates or diverges.
+
+    **How to fix.** Clear them once per step.
+
+    ```python
+    self.manual_backward(loss); opt.step()                      # before
+    opt.zero_grad(); self.manual_backward(loss); opt.step()     # after
+    ```
+
+    **When to ignore.** Where the sum over all steps is what you want.
+
+    **Limits.** Looks at the first 16 sampled steps and at eight parameters of each optimizer.
+
+    **Sources.** ``torch.optim.Optimizer.zero_grad``; Lightning's manual optimisation.
+    """
+    if seen.steps >= SUCCESSIVE:
+        yield uncleared_gradients.alert(
+            seen,
+            f"old gradients were still there in {seen.steps} steps of {seen.kind} in a row (limit {SUCCESSIVE})",
+            hint="call zero_grad() of that optimizer once per step, before backward",
+            subjects=seen.parameters,
+            evidence={"optimizer": seen.optimizer, "kind": seen.kind, "steps": seen.steps},
+        )
+
+
+@check("WD217", "discarded-gradients", Severity.ERROR, Discarded)
+def discarded_gradients(seen: Discarded) -> Findings:
+    """What backward computed never reaches the weights.
+
+    **What it sees.** Gradients after backward, before the step and in the step itself: gone, zero, or clipped to less
+    than a millionth. An optimizer that clears gradients while it steps is recognised by the weights that it moves.
+
+    **Why it matters.** The run costs what training costs, and learns nothing.
+
+    **How to fix.** Clear gradients before backward, not between backward and the step.
+
+    ```python
+    self.manual_backward(loss); opt.zero_grad(); opt.step()     # before
+    opt.zero_grad(); self.manual_backward(loss); opt.step()     # after
+    ```
+
+    **When to ignore.** In a dry run on purpose.
+
+    **Limits.** Looks at the first 16 sampled steps (presence: the first 32) and at eight parameters of each optimizer.
+
+    **Sources.** Lightning's order of hooks: ``on_before_optimizer_step`` runs after backward.
+    """
+    evidence: dict[str, Value] = {"optimizer": seen.optimizer, "kind": seen.kind, "kept": seen.kept}
+    if max(seen.absent, seen.zeroed) >= SUCCESSIVE:
+        times, what = max((seen.absent, "were gone"), (seen.zeroed, "were zero"))
+        yield discarded_gradients.alert(
+            seen,
+            f"gradients of backward {what} at the step, {times} times in a row (limit {SUCCESSIVE})",
+            hint="call zero_grad() before backward, not between backward and step()",
+            subjects=seen.parameters,
+            evidence={**evidence, "times": times},
+        )
+    elif seen.cut >= SUCCESSIVE:
+        if seen.kept > 0:
+            hint = "raise the value that gradients are clipped to" if seen.clipped else "look for what scales gradients"
+        else:
+            hint = "a hook clears gradients before the update: do not call zero_grad() in on_before_optimizer_step"
+        yield discarded_gradients.alert(
+            seen,
+            f"{seen.kept:.1g} of the gradient's norm was left in the step, {seen.cut} times in a row (limit 1e-06)",
+            hint=hint,
+            subjects=seen.parameters,
+            severity=Severity.WARNING if seen.kept > 0 else Severity.ERROR,
+            evidence={**evidence, "times": seen.cut},
+        )

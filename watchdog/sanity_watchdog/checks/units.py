@@ -1,0 +1,89 @@
+"""Units that never fire, or never leave the flat ends of their activation."""
+
+from ..alerts import Severity
+from ..evidence.units import SaturatedUnits, SilentUnits
+from .check import Findings, check
+
+SILENT_SHARE = 0.5
+"""Silent share of a layer's units. Over a window of six samples 20 healthy runs stayed below; in single batches two of
+them did not."""
+FLAT_SHARE = 0.9
+"""Share of a bounded activation's outputs at its flat ends. Unit inputs and default initialisation: below 0.1."""
+
+
+@check("WD214", "dead-units", Severity.WARNING, SilentUnits, implied_by=("WD201", "WD217", "WD302"))
+def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
+    """Units of a layer never fire, so they never learn.
+
+    **What it sees.** Elements of a bias whose gradient is exactly zero: those units were silent on the whole batch.
+    Kept over six samples; what fired once is alive. Then the weights of these units must have no gradient either,
+    since some biases have none in good health (their effect cancels). The last layer is left out.
+
+    **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
+    than it looks; if a whole layer is dead nothing before it learns.
+
+    **How to fix.** Look at the biases, at the scale of the inputs and at the learning rate of the first steps.
+
+    ```python
+    nn.init.constant_(layer.bias, -8.0)   # before
+    nn.init.zeros_(layer.bias)            # after; or LeakyReLU, GELU
+    ```
+
+    **When to ignore.** In architectures that are sparse by design.
+
+    **Limits.** Layers without a bias are seen only through the norm layer behind them. Unused experts look dead.
+
+    **Sources.** Lu et al., Dying ReLU and Initialization, 2019; zero shares of bias gradients and of activations agreed
+    exactly in every measured network.
+    """
+    layers = [layer for layer in seen.layers if layer.share >= share]
+    if layers:
+        worst = layers[0]
+        yield dead_units.alert(
+            seen,
+            f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"[:80]
+            + f" (limit {share:.0%})",
+            hint="start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU",
+            subjects=(layer.name for layer in layers),
+            evidence={
+                "silent": sum(layer.silent for layer in layers),
+                "units": sum(layer.units for layer in layers),
+                "layers": len(layers),
+                "measured": seen.measured,
+                "samples": seen.samples,
+            },
+        )
+
+
+@check("WD215", "saturated-units", Severity.WARNING, SaturatedUnits, implied_by=("WD122", "WD123"))
+def saturated_units(seen: SaturatedUnits, *, share: float = FLAT_SHARE) -> Findings:
+    """A bounded activation starts at its flat ends, where gradients vanish.
+
+    **What it sees.** Outputs of Tanh, Sigmoid and their like in the first training step: the share within 1 % of either
+    end. The last bounded activation may be the output and is left out.
+
+    **Why it matters.** The slope there is below 4 % of its largest: layers before it hardly learn.
+
+    **How to fix.** Scale the inputs to about unit variance, or the weights down.
+
+    ```python
+    x = pixels.float()             # before: tanh of numbers up to 255
+    x = pixels.float() / 255       # after
+    ```
+
+    **When to ignore.** Gates that are meant to start open or closed.
+
+    **Limits.** Only activations that are modules, in the first step. ``torch.tanh`` and recurrent cells are not seen.
+
+    **Sources.** Glorot and Bengio 2010; SageMaker Debugger's rule for tanh.
+    """
+    flat = [layer for layer in seen.layers if not layer[2] < share]
+    if flat:
+        name, kind, worst = flat[0]
+        yield saturated_units.alert(
+            seen,
+            f"{worst:.0%} of the outputs of {name} ({kind}) are at its flat ends (limit {share:.0%})"[:99],
+            hint="scale the inputs to about unit variance, or start with smaller weights",
+            subjects=(layer[0] for layer in flat),
+            evidence={"share": worst, "layers": len(flat), "measured": len(seen.layers)},
+        )

@@ -1,0 +1,51 @@
+"""Units of layers that never fire, or never leave the flat ends of their activation."""
+
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentLayer:
+    """One layer.
+
+    Attributes:
+        name: its bias, by which its units were told.
+        silent: units without any gradient in the whole window.
+        units: all of them.
+    """
+
+    name: str
+    silent: int
+    units: int
+
+    @property
+    def share(self) -> float:
+        """Silent share."""
+        return self.silent / self.units
+
+
+@dataclass(frozen=True, kw_only=True)
+class SilentUnits(Evidence):
+    """Units whose bias and weights got no gradient in any sample of a window.
+
+    Attributes:
+        layers: layers with silent units, worst first.
+        samples: samples of the window.
+        measured: layers looked at.
+    """
+
+    layers: tuple[SilentLayer, ...]
+    samples: int
+    measured: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaturatedUnits(Evidence):
+    """Outputs of bounded activations in one step.
+
+    Attributes:
+        layers: ``(module, class, share of outputs at the flat ends)``, worst first.
+    """
+
+    layers: tuple[tuple[str, str, float], ...]
