@@ -19,7 +19,7 @@ ONE_CYCLE = Plan(
     schedule="OneCycleLR", interval="epoch", advances=3, steps=120, warmup=36, length=120, strict=True, start=0.04
 )
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
-OVERRULED = Followed(index=0, schedule="StepLR", wanted=(0.1, 0.05, 0.025), used=(0.1,), apart=40)
+OVERRULED = Followed(index=0, schedule="StepLR", wanted=0.025, used=(0.1,), advances=3, apart=40)
 
 
 def one(rates: Rates, **more: Any) -> LearningRates:
@@ -57,7 +57,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=120, steps=4800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, used=(0.1, 0.2)),))),
-    (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, wanted=(0.1,)),))),
+    (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, advances=2),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, apart=31),))),
 ]
 

@@ -30,7 +30,7 @@ STRICT_LONGER = 1.5
 """The same ratio for a schedule that ends with an error and is made for steps (OneCycleLR)."""
 
 ADVANCES = 3
-"""Different rates that a schedule must have set before its being overruled is certain."""
+"""Advances of a schedule after which its being overruled is certain."""
 APART = 32
 """Attempts at which the rate was another one than the schedule's."""
 
@@ -194,12 +194,11 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
     **Sources.** ``LRScheduler.get_last_lr`` against ``param_groups[i]["lr"]``; pytorch#20124 on chained schedules.
     """
     for one in seen.schedules:
-        moved, still = len(set(one.wanted)) >= ADVANCES, len(set(one.used)) == 1
-        if moved and still and one.apart >= APART:
+        if one.apart >= APART and one.advances >= ADVANCES and len(one.used) == 1:
             yield overwritten_learning_rate.alert(
                 seen,
-                f"{one.schedule} set {number(one.wanted[-1])}, but the rate stays at {number(one.used[-1])}",
+                f"{one.schedule} set {number(one.wanted)}, but the rate stays at {number(one.used[-1])}",
                 hint='remove the code that assigns group["lr"], or the schedule',
                 subjects=(f"optimizer {one.index}",),
-                evidence={"set": one.wanted[-1], "used": one.used[-1], "steps": one.apart},
+                evidence={"set": one.wanted, "used": one.used[-1], "steps": one.apart},
             )

@@ -88,15 +88,17 @@ class Followed:
     Attributes:
         index: which optimizer.
         schedule: class of the schedule.
-        wanted: the last rates that the schedule set, oldest first, each once.
-        used: the last rates that the optimizer stepped with, oldest first, each once.
+        wanted: the rate that the schedule last set.
+        used: the rates that the optimizer stepped with while they differed, at most eight.
+        advances: times that the schedule was advanced meanwhile.
         apart: attempts in a row, up to the last one, at which the two differed.
     """
 
     index: int
     schedule: str
-    wanted: tuple[float, ...]
+    wanted: float
     used: tuple[float, ...]
+    advances: int
     apart: int
 
 

@@ -18,8 +18,8 @@ ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 NUMBERS = (int, float, bool, str, type(None))
 MATH = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 DEPTH = 3
-FARTHEST = 1_000_000
-"""Advances up to which a curve is followed."""
+GRID = sorted({0, *(int(1.1**i) for i in range(146))})
+"""Advances at which a curve is looked at first, up to a million."""
 FLAT = 1e-3
 """Share of the highest rate that counts as the end of a decay."""
 
@@ -102,28 +102,25 @@ def _numbers(value: Any) -> set[str]:
     return names
 
 
-def shape(function: Curve, now: int, within: float) -> Shape | None:
-    """Follow ``function`` up to ``within`` advances and beyond; None where it raises or gives no number."""
-    try:
-        return _shape(lambda at: float(function(at)), now, within)
-    except Exception:  # noqa: BLE001
-        return None
+def shape(function: Curve, now: int) -> Shape | None:
+    """Follow ``function``; what it cannot compute counts as 0. None where it is never positive."""
 
+    def curve(at: int) -> float:
+        try:
+            value = float(function(at))
+        except Exception:  # noqa: BLE001
+            return 0.0
+        return value if math.isfinite(value) else 0.0
 
-def _shape(curve: Curve, now: int, within: float) -> Shape | None:
-    far = int(min(max(4 * within, 1000), FARTHEST)) if math.isfinite(within) else FARTHEST
-    grid = sorted({0, *(int(1.1**i) for i in range(146) if 1.1**i < far), far})
-    values = [curve(at) for at in grid]
-    if not all(map(math.isfinite, values)) or max(values) <= 0:
+    values = [curve(at) for at in GRID]
+    if max(values) <= 0:
         return None
     top = values.index(max(values))
-    peak = _top(curve, grid[max(top - 1, 0)], grid[min(top + 1, len(grid) - 1)])
+    peak = _top(curve, GRID[max(top - 1, 0)], GRID[min(top + 1, len(GRID) - 1)])
     highest = curve(peak)
-    length = None
-    if curve(far) <= FLAT * highest:
-        length = _first(lambda at: curve(at) <= FLAT * highest, peak, far)
-    rising = values[0] < highest
-    return Shape(peak if rising else 0, length, curve(now) / highest)
+    low = FLAT * highest
+    length = _first(lambda at: curve(at) <= low, peak, GRID[-1]) if values[-1] <= low else None
+    return Shape(peak if values[0] < highest else 0, length, curve(now) / highest)
 
 
 def _top(curve: Curve, low: int, high: int) -> int:

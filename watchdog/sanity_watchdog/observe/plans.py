@@ -35,7 +35,7 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
     """One schedule's plan against what the run gives it."""
     epochs, steps = horizon(run)
     advances = (epochs if schedule.interval == "epoch" else steps) // max(schedule.frequency, 1)
-    warmup, length, start = course(schedule.scheduler, steps)
+    warmup, length, start = course(schedule.scheduler)
     return Plan(
         schedule=type(schedule.scheduler).__name__,
         interval=schedule.interval,
@@ -50,7 +50,7 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
     )
 
 
-def course(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+def course(scheduler: Any) -> tuple[int | None, int | None, float]:
     """Advances until the highest rate, advances until the end, and the rate now over the highest."""
     if isinstance(scheduler, lrs.OneCycleLR):
         group = scheduler.optimizer.param_groups[0]
@@ -69,24 +69,24 @@ def course(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]
     if isinstance(scheduler, lrs.PolynomialLR):
         return None, scheduler.total_iters, 1.0
     if isinstance(scheduler, lrs.SequentialLR):
-        return _sequence(scheduler, steps)
+        return _sequence(scheduler)
     if isinstance(scheduler, lrs.LambdaLR):
-        return _lambda(scheduler, steps)
+        return _lambda(scheduler)
     return None, None, 1.0
 
 
-def _sequence(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+def _sequence(scheduler: Any) -> tuple[int | None, int | None, float]:
     parts, milestones = scheduler._schedulers, list(scheduler._milestones)
     if not parts or not milestones:
         return None, None, 1.0
-    first, last = course(parts[0], steps), course(parts[-1], steps)
+    first, last = course(parts[0]), course(parts[-1])
     warmup = None if first[0] is None else min(first[0], milestones[0])
     return warmup, None if last[1] is None else milestones[-1] + last[1], first[2]
 
 
-def _lambda(scheduler: Any, steps: float) -> tuple[int | None, int | None, float]:
+def _lambda(scheduler: Any) -> tuple[int | None, int | None, float]:
     function = scheduler.lr_lambdas[0]
-    found = shape(function, scheduler.last_epoch, steps) if provable(function) else None
+    found = shape(function, scheduler.last_epoch) if provable(function) else None
     return (None, None, 1.0) if found is None else (found.peak or None, found.length, found.start)
 
 

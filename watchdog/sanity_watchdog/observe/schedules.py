@@ -32,7 +32,9 @@ class _Track:
     zeros: int = 0
     attempts: int = 0
     apart: int = 0
-    wanted: list[float] = field(default_factory=list)
+    moved: int = 0
+    position: Any = None
+    wanted: float = 0.0
     used: list[float] = field(default_factory=list)
 
     def step(self, rates: list[float]) -> None:
@@ -46,15 +48,16 @@ class _Track:
     def _compare(self, rates: list[float]) -> None:
         wanted = getattr(self.schedule, "_last_lr", None)
         if not wanted or list(wanted) == rates or len(wanted) != len(rates):
-            if self.apart:
-                self.apart = 0
-                self.wanted.clear()
-                self.used.clear()
+            self.apart = self.moved = 0
+            self.used.clear()
             return
         self.apart += 1
-        for kept, new in ((self.wanted, float(wanted[0])), (self.used, rates[0])):
-            if (not kept or kept[-1] != new) and len(kept) < DIFFERENT:
-                kept.append(new)
+        self.wanted = float(wanted[0])
+        position = getattr(self.schedule, "last_epoch", None)
+        self.moved += position != self.position
+        self.position = position
+        if (not self.used or self.used[-1] != rates[0]) and len(self.used) < DIFFERENT:
+            self.used.append(rates[0])
 
 
 class ScheduleObserver(Observer):
@@ -126,8 +129,9 @@ class ScheduleObserver(Observer):
             Followed(
                 index=i,
                 schedule=type(t.schedule).__name__,
-                wanted=tuple(t.wanted),
+                wanted=t.wanted,
                 used=tuple(t.used),
+                advances=t.moved,
                 apart=t.apart,
             )
             for i, t in seen
