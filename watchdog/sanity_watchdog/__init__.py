@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .alerts import Alert, Severity
     from .callback import CompatibilityWatch, GradientWatch, LossWatch, ParameterWatch, SanityWatchdog
     from .policy import SanityCheckFailed
+    from .testing import assert_trains
 
 _HOMES = {
     "Alert": "alerts",
@@ -22,6 +23,7 @@ _HOMES = {
     "GradientWatch": "callback",
     "ParameterWatch": "callback",
     "CompatibilityWatch": "callback",
+    "assert_trains": "testing",
 }
 __all__ = [
     "Alert",
@@ -32,6 +34,7 @@ __all__ = [
     "SanityCheckFailed",
     "SanityWatchdog",
     "Severity",
+    "assert_trains",
 ]
 
 

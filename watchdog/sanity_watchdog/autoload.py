@@ -3,15 +3,18 @@
 Everybody who has the package installed loads it, so it imports nothing and raises nothing.
 """
 
-maker = None
-"""Makes the callbacks instead, where tests are being watched."""
+maker: object = None
+"""Called for the callbacks instead, where tests are being watched."""
 
 
-def callbacks():  # type: ignore[no-untyped-def]  # the annotation would need an import
-    """A list with a ``SanityWatchdog`` where ``SANITY_WATCHDOG`` is on (not empty, ``0``, ``false``, ``no``, ``off``)."""
+def callbacks() -> list[object]:
+    """A ``SanityWatchdog`` where the environment variable ``SANITY_WATCHDOG`` is on, else nothing.
+
+    Off are the empty string, ``0``, ``false``, ``no`` and ``off``.
+    """
     try:
-        if maker is not None:
-            return maker()
+        if callable(maker):
+            return list(maker())
         import os
 
         if os.environ.get("SANITY_WATCHDOG", "").strip().lower() in ("", "0", "false", "no", "off"):
