@@ -257,7 +257,7 @@ def test_a_quiet_run_is_visible(board: Board) -> None:
     assert board.scalars("quiet/watchdog", "watchdog/ln_k")[0][2] == pytest.approx(2.303)
     assert [row[2] for row in board.scalars("quiet/watchdog", "watchdog/errors")] == [0]
     kinds = [r["type"] for r in board.records("quiet/watchdog")]
-    assert kinds == ["run", "scalars", "summary"]
+    assert kinds == ["run", "scalars", "state", "summary"]
 
 
 def test_stock_scalars_carry_no_more_than_a_few_curves(board: Board) -> None:
@@ -350,10 +350,25 @@ def test_vectors_thin_out_in_a_long_run(tmp_path: Path) -> None:
     for step in range(2000):
         sink.write(Batch(step, readings=(layers(step, 1.0),)))
     (file,) = tmp_path.rglob("events.out.tfevents.*")
-    steps = [event.step for event in LegacyEventFileLoader(str(file)).Load() if event.summary.value]
+    events = LegacyEventFileLoader(str(file)).Load()
+    steps = [event.step for event in events for value in event.summary.value if "layers" in value.tag]
     assert steps[:400] == list(range(400))
     assert len(steps) == 400 + 200 + 200 + 50
     assert steps[-1] == 1992
+
+
+def test_a_quiet_run_tells_its_state_now_and_then(tmp_path: Path) -> None:
+    sink = TensorBoardSink()
+    sink.open(RunInfo(directory=str(tmp_path)))
+    for step in range(1000):
+        sink.write(Batch(step, vitals={"gradients": f"{step}"}))
+    (file,) = tmp_path.rglob("events.out.tfevents.*")
+    events = LegacyEventFileLoader(str(file)).Load()
+    texts = [v.tensor.string_val[0] for event in events for v in event.summary.value if "alerts" in v.tag]
+    states = [r for text in texts for r in records.decode(text) if r["type"] == "state"]
+    assert 20 < len(states) < 80
+    assert states[-1]["step"] > 900
+    assert states[-1]["vitals"] == {"gradients": str(states[-1]["step"])}
 
 
 def test_two_fits_with_one_writer_never_fall_back_in_step(tmp_path: Path) -> None:

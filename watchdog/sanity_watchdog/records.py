@@ -7,6 +7,7 @@ A record is one JSON object on one line, in pure ASCII. Each has ``v`` (the vers
 ``alert``    ``alert``: a new alert, or one whose severity or count has changed; the last one of its key holds.
 ``cleared``  ``alert``: its condition is gone.
 ``scalars``  ``step`` and ``values``: points of curves.
+``state``    ``step``, ``verdict`` and ``vitals`` of a fit that goes on.
 ``summary``  the fit is over: the fields of :class:`~sanity_watchdog.summary.Summary`.
 
 The same objects travel in ``watchdog.jsonl`` and, as a JSON list per step, in TensorBoard's event files. NaN and the
@@ -93,6 +94,11 @@ def cleared_record(alert: Alert) -> Record:
 def scalars_record(step: int, values: Mapping[str, float]) -> Record:
     """Points of curves at one step."""
     return _record("scalars", step=step, values=dict(values))
+
+
+def state_record(step: int, verdict: str, vitals: Mapping[str, str]) -> Record:
+    """How a fit that goes on stands."""
+    return _record("state", step=step, verdict=verdict, vitals=dict(vitals))
 
 
 def summary_record(summary: Summary) -> Record:

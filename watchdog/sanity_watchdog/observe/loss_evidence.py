@@ -244,7 +244,8 @@ def opening(facts: Facts, values: Values, started: FirstLoss | None, tags: Tags)
     total = f", {started.reported:.4g} as a sum over {started.targets:,}" if facts.reduction == "sum" else ""
     expected = f"{started.name} = {started.expected:.3f}"
     yield Vital(key="loss", text=f"first loss {started.seen:.3f}{each} ({expected}{total})", **tags)
-    yield Scalars(values={"first_loss": started.seen, "ln_k": started.expected}, **tags)
+    error = {"first_loss_error": started.standard_error} if math.isfinite(started.standard_error) else {}
+    yield Scalars(values={"first_loss": started.seen, "ln_k": started.expected, **error}, **tags)
 
 
 class LabelLedger:

@@ -5,13 +5,25 @@ from uuid import uuid4
 
 from ..alerts import Alert, Severity
 from ..evidence.readings import Histogram, Layers, Scalars
-from ..records import Record, alert_record, cleared_record, encode, run_record, scalars_record, summary_record
+from ..records import (
+    Record,
+    alert_record,
+    cleared_record,
+    encode,
+    run_record,
+    scalars_record,
+    state_record,
+    summary_record,
+)
 from ..reports import markdown
 from ..summary import Batch, RunInfo, Summary
 from .events import Events, own_events, users_events
 
 ALL_LAYERS = 200
 """Vectors per quantity that are all kept; of the next 200 every other one, then every fourth, and so on."""
+
+AGAIN = 1.1
+"""Growth of the step after which the state of a quiet run is told again: 150 times in a million steps."""
 
 
 class TensorBoardSink:
@@ -28,6 +40,8 @@ class TensorBoardSink:
         self._curves: set[str] = set()
         self._vectors: dict[str, list[tuple[str, ...]]] = {}
         self._samples: dict[str, int] = {}
+        self._told: tuple[str, list[str]] | None = None
+        self._next = 0.0
 
     def open(self, info: RunInfo) -> None:
         self._info = info
@@ -42,8 +56,14 @@ class TensorBoardSink:
             elif isinstance(reading, Histogram):
                 for events in self._opened():
                     events.histogram(reading)
+        state = batch.verdict, [*batch.vitals]
+        if state != self._told or batch.step >= self._next:
+            self._told, self._next = state, batch.step * AGAIN
+            self._records.append(state_record(batch.step, batch.verdict, batch.vitals))
         if batch.alerts or batch.cleared:
             self._alerts(batch)
+        elif self._records:
+            self._tell()
 
     def close(self, summary: Summary) -> None:
         self._records.append(summary_record(summary))
@@ -93,10 +113,14 @@ class TensorBoardSink:
         self._overview(markdown.so_far(batch, ranked), batch.counts, batch.step)
 
     def _overview(self, text: str, counts: Mapping[str, int], step: int) -> None:
-        records, self._records = encode(self._records), []
         for events in self._opened():
-            events.record(self._tag, records)
             events.text("watchdog/0_summary", text, step)
             for noun in ("error", "warning"):
                 events.scalar(f"watchdog/{noun}s", counts.get(noun, 0), step)
+        self._tell()
+
+    def _tell(self) -> None:
+        records, self._records = encode(self._records), []
+        for events in self._opened():
+            events.record(self._tag, records)
             events.flush()
