@@ -1,29 +1,37 @@
 """Every observer there is, in the order in which they look."""
 
+from .compilations import CompilationWatch
 from .data import Data
 from .dropout import DropoutObserver
 from .flow import FlowWatch
 from .gradients import GradientWatch
 from .half import HalfWatch
+from .hyperparameters import HyperparameterObserver
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
 from .lost_updates import LostUpdateWatch
 from .membership import MembershipObserver
 from .metrics import MetricObserver
 from .modes import ModeObserver
+from .movement import MovementObserver
 from .observer import Observer
+from .operators import OperatorWatch
 from .parameters import ParameterObserver
 from .progress import Progress
 from .runtime import Runtime
 from .saturation import SaturationWatch
 from .scaler import ScalerWatch
 from .schedules import ScheduleObserver
+from .shapes import ShapeWatch
 from .stall import StallObserver
 from .statistics import StatisticsObserver
 from .units import UnitWatch
 
 OBSERVERS: tuple[type[Observer], ...] = (
     Runtime,
+    OperatorWatch,
+    ShapeWatch,
+    CompilationWatch,
     LossCalls,
     Data,
     Progress,
@@ -34,8 +42,10 @@ OBSERVERS: tuple[type[Observer], ...] = (
     GradientWatch,
     UnitWatch,
     SaturationWatch,
+    HyperparameterObserver,
     MembershipObserver,
     ParameterObserver,
+    MovementObserver,
     ScheduleObserver,
     ModeObserver,
     DropoutObserver,

@@ -1,0 +1,42 @@
+"""Dynamo's counters while training, for code that is compiled."""
+
+import sys
+from typing import Any
+
+from ..evidence.portability import Compilations
+from .moment import Moment
+from .observer import Observer
+
+KEPT = 32
+"""Samples remembered."""
+SETTLED = 3
+"""Training batches that may compile what they like."""
+
+
+class CompilationWatch(Observer):
+    """Reads counters that Dynamo keeps anyway; never imports it."""
+
+    codes = ("WD410",)
+
+    def __init__(self) -> None:
+        self._history: list[tuple[int, int, int]] = []
+
+    def batch_end(self, at: Moment, output: Any) -> None:
+        if at.sampled and at.batch >= SETTLED:
+            self._look(at)
+
+    def end(self, at: Moment) -> None:
+        self._look(at)
+
+    def _look(self, at: Moment) -> None:
+        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        graphs = int(counters["stats"]["unique_graphs"]) if counters and "stats" in counters else 0
+        if not graphs:
+            return
+        breaks = counters["graph_break"] if counters and "graph_break" in counters else {}
+        self._history.append((at.batch, graphs, sum(breaks.values())))
+        del self._history[1:-KEPT]
+        reasons = sorted(breaks, key=lambda reason: -breaks[reason])
+        at.emit(
+            Compilations(history=tuple(self._history), reasons=tuple(str(r)[:80] for r in reasons[:3]), **at.tags())
+        )

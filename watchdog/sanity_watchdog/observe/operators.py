@@ -1,0 +1,145 @@
+"""Records the operators of the first training step and the first validation batch, for the targets meant."""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from ..evidence.portability import DependentShapes, HostReads, PrecisionOnTargets, WideTensors
+from ..evidence.readings import Unseen
+from ..evidence.runtime import LooseAttributes, LoosePlacement
+from ..portability.judging import judged
+from ..portability.precision import row
+from ..portability.targets import ASYNCHRONOUS, NO_FLOAT64, STATIC
+from .batches import elements
+from .compiled import compiled
+from .fastpath import has_fast_path
+from .moment import Moment
+from .names import plain_name
+from .observer import Observer
+from .placement import loose_tensors
+from .recorder import WIDE, Recorder
+from .run import Run
+from .scene import named
+from .strangers import Following
+
+RECORDED = ("WD405", "WD406", "WD407", "WD411")
+"""Checks that see nothing but recorded operators."""
+
+
+def aims(run: Run) -> tuple[str, ...]:
+    """The accelerators to judge for: the targets, and the present one; never the CPU."""
+    return tuple(dict.fromkeys(t for t in (*run.targets, run.accelerator) if t != "cpu"))
+
+
+class OperatorWatch(Observer):
+    """Records one training step and one validation batch at most, and nothing at all without an accelerator in view."""
+
+    codes = ("WD403", "WD404", "WD405", "WD406", "WD407", "WD408", "WD409", "WD411")
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._recorder: Recorder | None = None
+        self._following: Following | None = None
+        self._done: set[str] = set()
+
+    def start(self, run: Run, at: Moment) -> None:
+        others = [t for t in run.targets if t not in ("cpu", run.accelerator)]
+        if others:
+            rows = tuple(row(t, run.asked or run.precision, torch.__version__) for t in others)
+            at.emit(PrecisionOnTargets(rows=rows, **at.tags()))
+        if not aims(run):
+            self._tell_attributes(at)
+            at.emit(Unseen(codes=(*RECORDED, "WD408", "WD409"), reason="no target given", **at.tags()))
+
+    def batch(self, at: Moment, batch: Any) -> None:
+        self._batch = batch if "train" not in self._done else None
+
+    def validation_batch(self, at: Moment, batch: Any) -> None:
+        self._batch = batch
+
+    def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        if at.stage in self._done or not aims(at.run):
+            return ()
+        self._done.add(at.stage)
+        if compiled(at.run.module):
+            at.emit(Unseen(codes=RECORDED, reason="compiled step", **at.tags()))
+            self._tell_attributes(at)
+            return ()
+        self._recorder = Recorder(at.run.module)
+        scopes: list[AbstractContextManager[Any]] = [self._recorder.recording()]
+        if at.run.accelerator == "cpu" and not has_fast_path(at.run.module):
+            self._following = Following(at.run.module)
+            scopes.insert(0, self._following)
+        return scopes
+
+    def around_backward(self, at: Moment) -> Iterable[AbstractContextManager[Any]]:
+        recorder = self._recorder
+        return () if recorder is None or recorder.active else (recorder.recording(),)
+
+    def output(self, at: Moment, output: Any) -> None:
+        if at.stage == "validation":
+            self._tell(at)
+
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        if at.run.automatic:
+            self._tell(at)
+
+    def batch_end(self, at: Moment, output: Any) -> None:
+        self._tell(at)
+
+    def failed(self, at: Moment, error: BaseException) -> None:
+        self._tell(at)
+
+    def _tell(self, at: Moment) -> None:
+        recorder, batch = self._recorder, self._batch
+        self._recorder = self._batch = None
+        if recorder is None:
+            return
+        following, self._following = self._following, None
+        broken = recorder.error or (following.error if following is not None else None)
+        targets, calls = aims(at.run), recorder.calls
+        at.emit(judged(calls, targets, at.tags()))
+        if narrow := tuple(t for t in targets if t in NO_FLOAT64):
+            wide = tuple(c for c in calls if c.wide and c.phase == "forward")
+            at.emit(WideTensors(targets=narrow, held=_held(at, batch), calls=wide, **at.tags()))
+        if static := tuple(t for t in targets if t in STATIC):
+            shaped = tuple(c for c in calls if c.depends == "shape")
+            at.emit(DependentShapes(targets=static, calls=shaped, **at.tags()))
+        if waiting := tuple(t for t in targets if t in ASYNCHRONOUS and at.stage == "train"):
+            read = tuple(c for c in calls if c.depends == "value" and c.phase == "forward")
+            at.emit(HostReads(targets=waiting, calls=read, **at.tags()))
+        self._tell_attributes(at, following)
+        if broken is not None:
+            raise broken
+
+    def _tell_attributes(self, at: Moment, following: Following | None = None) -> None:
+        run = at.run
+        root = run.device.type
+        kept = [
+            t for t in loose_tensors(run.module) if t.tensor.ndim and (root == "cpu" or t.tensor.device.type != root)
+        ]
+        met = tuple(following.met) if following is not None else ()
+        at.emit(
+            LooseAttributes(
+                accelerator=run.accelerator,
+                targets=aims(run) if root == "cpu" else (),
+                kept=tuple(named(t.name, t.tensor) for t in kept),
+                met=tuple(s for s in met if s.attribute),
+                followed=following is not None,
+                **at.tags(),
+            )
+        )
+        if following is not None:
+            strangers = tuple(s for s in met if not s.attribute)
+            at.emit(LoosePlacement(targets=aims(run), strangers=strangers, **at.tags()))
+
+
+def _held(at: Moment, batch: Any) -> tuple[str, ...]:
+    wide = [e.path for e in elements(batch) if e.tensor.dtype in WIDE]
+    if at.stage == "train":
+        registered = (*at.run.module.named_parameters(), *at.run.module.named_buffers())
+        wide += [plain_name(name) for name, tensor in registered if tensor.dtype in WIDE]
+    return tuple(wide)

@@ -1,0 +1,141 @@
+"""Writes down which operators a step dispatches to, from which module and line, in forward and backward."""
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..evidence.portability import OperatorCall
+from .names import plain_name
+from .site import is_ours, origin, user_line
+
+WIDE = (torch.float64, torch.complex128)
+STATIC_IN_PRACTICE = ("aten::_ctc_loss",)
+"""Tagged as data-dependent, though its result's shape follows from the arguments' shapes."""
+Place = tuple[str, str, str]
+"""Phase, module, line."""
+
+
+def _none() -> None:
+    return None
+
+
+_node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", _none)
+_sequence: Callable[[], int | None] = getattr(torch.autograd, "_get_sequence_nr", _none)
+
+
+class Recorder(TorchDispatchMode):
+    """Sees operators below autograd, where a backend's kernel is looked up. Changes nothing: every operator is called
+    as it came.
+
+    Args:
+        model: modules are named as in it.
+
+    Attributes:
+        active: is it recording?
+        error: what went wrong in here; nothing is written down after that.
+    """
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Operators that compile themselves, such as FlexAttention, refuse to run under any other mode."""
+        return True
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self._names = {id(m): plain_name(name) for name, m in model.named_modules()}
+        self._stack: list[str] = []
+        self._places: dict[int, Place] = {}
+        self._found: Counter[tuple[str, Place, str, bool]] = Counter()
+        self.active = False
+        self.error: Exception | None = None
+
+    @property
+    def calls(self) -> tuple[OperatorCall, ...]:
+        """What was seen so far, in order of first appearance."""
+        return tuple(
+            OperatorCall(name, phase, module, where, count, depends, wide)
+            for (name, (phase, module, where), depends, wide), count in self._found.items()
+        )
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record what happens inside."""
+        hooks = (
+            register_module_forward_pre_hook(self._enter_module),
+            register_module_forward_hook(self._leave_module, always_call=True),
+        )
+        self.active = True
+        try:
+            with self:
+                yield
+        finally:
+            self.active = False
+            self._stack.clear()
+            for hook in hooks:
+                hook.remove()
+
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
+        self._stack.append(self._names.get(id(module), ""))
+
+    def _leave_module(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._stack:
+            self._stack.pop()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if self.error is None and isinstance(func, torch._ops.OpOverload):
+            try:
+                if not own_work():
+                    self._note(func, args, out)
+            except Exception as error:  # noqa: BLE001
+                self.error = error
+        return out
+
+    def _note(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
+        name = func._schema.name if func._overloadname == "default" else f"{func._schema.name}.{func._overloadname}"
+        results = out if isinstance(out, (list, tuple)) else (out,)
+        wide = any(isinstance(t, Tensor) and t.dtype in WIDE and t.ndim > 0 for t in results)
+        self._found[name, self._place(), depends(func, args), wide] += 1
+
+    def _place(self) -> Place:
+        node = _node()
+        if node is not None:
+            found = self._places.get(node._sequence_nr())
+            return ("backward", *found[1:]) if found else ("backward", "", "")
+        place: Place = ("forward", next((n for n in reversed(self._stack) if n), ""), user_line())
+        number = _sequence()
+        if number is not None and torch.is_grad_enabled():
+            self._places[number - 1] = place
+        return place
+
+
+def depends(func: Any, args: tuple[Any, ...]) -> str:
+    """``shape`` or ``value`` where an operator's result must be known on the host, else empty."""
+    if torch.Tag.dynamic_output_shape in func.tags and func._schema.name not in STATIC_IN_PRACTICE:
+        if func._schema.name == "aten::index":
+            indices = args[1] if len(args) > 1 else ()
+            return "shape" if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices) else ""
+        return "shape"
+    return "value" if torch.Tag.data_dependent_output in func.tags else ""
+
+
+def own_work() -> bool:
+    """Is it another observer that made the call which the caller of this function intercepts?"""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and origin(frame) == 2 and frame.f_code.co_name != "_engine_run_backward":
+        if is_ours(frame) and frame.f_code.co_name != "__torch_function__":
+            return True
+        frame = frame.f_back
+    return False

@@ -1,0 +1,117 @@
+"""Follows tensors that would stay on the CPU, and notes where they meet the model's.
+
+A tensor made without ``device=`` or kept in an unregistered attribute is a stranger; so is what is computed from
+strangers alone. Parameters, buffers, the batch and all that comes of them are at home. On the CPU both may meet; on an
+accelerator the same line fails.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ..evidence.runtime import Stranger
+from .calls import Marks
+from .placement import loose_tensors
+from .recorder import own_work
+from .site import user_line
+
+MAY_MEET = frozenset(
+    {
+        "__getitem__", "__setitem__", "index_put", "index_put_", "copy_", "set_", "__set__", "ctc_loss", "tensor_split",
+        "_pack_padded_sequence", "pack_padded_sequence", "__get__", "is_same_size", "type_as", "to",
+    }
+)  # fmt: skip
+"""Functions whose arguments may be on different devices: indices, lengths, copies."""
+MOVES = frozenset({"to", "cuda", "xpu", "type_as"})
+
+
+@functools.cache
+def _factories() -> frozenset[Callable[..., Any]]:
+    """Functions that make tensors on the default device, as torch itself lists them."""
+    try:
+        from torch.utils._device import _device_constructors
+
+        listed = frozenset(_device_constructors())
+    except (ImportError, AttributeError):
+        listed = frozenset({torch.arange, torch.zeros, torch.ones, torch.empty, torch.full, torch.tensor, torch.eye})
+    return listed | {torch.from_numpy}
+
+
+class Following(TorchFunctionMode):
+    """The step's calls with strangers among their arguments.
+
+    Args:
+        model: whose unregistered tensors are strangers from the start.
+
+    Attributes:
+        met: strangers that met tensors at home, each place once.
+        error: what went wrong in here; nothing is followed after that.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.met: dict[Stranger, None] = {}
+        self.error: Exception | None = None
+        self._strange: Marks[Stranger | None] = Marks()
+        for loose in loose_tensors(model):
+            self._strange.put(loose.tensor, Stranger(loose.name, "", "", attribute=True))
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if self.error is None:
+            try:
+                if not own_work():
+                    self._follow(func, args, kwargs, out)
+            except Exception as error:  # noqa: BLE001
+                self.error = error
+        return out
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        name = getattr(func, "__name__", "")
+        given = list(_tensors((*args, *kwargs.values())))
+        strangers = [s for s in map(self._strange.get, given) if s is not None]
+        if name in MOVES and _names_a_device(name, args, kwargs):
+            self._mark(out, None)
+        elif not given:
+            if func in _factories() and kwargs.get("device") is None:
+                self._mark(out, Stranger(name, "", "", born=user_line()))
+        elif strangers and len(strangers) == len(given):
+            self._mark(out, strangers[0])
+        elif strangers:
+            if name == "__getitem__" and self._strange.get(args[0]) is not None:
+                self._mark(out, self._strange.get(args[0]))
+            elif name not in MAY_MEET:
+                self._note(name, given)
+
+    def _note(self, name: str, given: list[Tensor]) -> None:
+        for tensor in given:
+            stranger = self._strange.get(tensor)
+            if stranger is not None and tensor.ndim:
+                place = Stranger(stranger.made, user_line(), name.strip("_"), stranger.born, stranger.attribute)
+                self.met.setdefault(place)
+
+    def _mark(self, out: Any, stranger: Stranger | None) -> None:
+        for tensor in _tensors((out,)):
+            self._strange.put(tensor, stranger)
+
+
+def _tensors(values: Iterable[Any], depth: int = 2) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif depth and isinstance(value, (list, tuple)):
+            yield from _tensors(value, depth - 1)
+
+
+def _names_a_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    if name != "to":
+        return True
+    named = (*args[1:2], kwargs.get("device"), kwargs.get("other"))
+    return any(isinstance(a, (torch.device, str, int, Tensor)) and not isinstance(a, bool) for a in named)
