@@ -1,10 +1,10 @@
-"""How the loss develops: stuck, not finite, spiking, diverging, too good too soon."""
+"""How the loss develops: stuck, not finite, spiking, diverging."""
 
 import math
 from statistics import median
 
 from ..alerts import Severity, number
-from ..evidence.progress import LeakedTarget, Learning, Losses, LossFinite, Supervision
+from ..evidence.progress import Learning, Losses, LossFinite
 from .check import Findings, Skip, check
 
 SETTLED = 20
@@ -28,16 +28,10 @@ WORSE, SLACK = 1.5, 1.0
 """A classification loss above ``WORSE`` · chance + ``SLACK`` nats is worse than knowing nothing."""
 FAR = 10.0
 """A regression loss above this many times the variance of its targets is worse than knowing nothing."""
+HUGE, TENFOLD = 1e4, 10.0
+"""A loss before the first NaN that is that large, or that much above the lowest one, overflowed."""
 GROWN = 2.0
 """How far above its start a loss must be that diverges."""
-SOON = 21
-"""Optimizer steps that count as few."""
-TOO_GOOD = 0.02
-"""Share of the labels' entropy; separable blobs under Adam at 1e-2 keep 0.1 for that long."""
-SCRATCH = 0.8
-"""Share of chance above which a first loss counts as that of an untrained model."""
-BITS = math.log(1e6)
-"""Information, in nats beyond the number of columns tried, from which equality with the label is no chance."""
 
 
 @check(
@@ -46,7 +40,7 @@ BITS = math.log(1e6)
     Severity.WARNING,
     Learning,
     implied_by=(
-        *("WD102", "WD105", "WD109", "WD122", "WD133", "WD142", "WD201", "WD204", "WD212", "WD214", "WD217"),
+        *("WD102", "WD105", "WD109", "WD122", "WD133", "WD142", "WD144", "WD201", "WD204", "WD212", "WD214", "WD217"),
         *("WD301", "WD302", "WD303", "WD304", "WD311", "WD316", "WD501", "WD502", "WD506"),
     ),
 )
@@ -127,17 +121,15 @@ def _cause(seen: LossFinite) -> tuple[str, str]:
             "use bf16, or an epsilon of at least 1e-4; keep divisions and sums in float32",
         )
     earlier = seen.earlier
-    if len(earlier) >= 2 and earlier[-1] > 10 * max(min(earlier), 1e-12) and earlier[-1] > earlier[0]:
-        return (
-            f"it had grown from {number(min(earlier))} to {number(earlier[-1])}",
-            "lower the learning rate, clip gradients",
-        )
+    if (earlier and earlier[-1] > HUGE) or (len(earlier) > 1 and earlier[-1] > TENFOLD * max(min(earlier), 1e-12)):
+        grown = f"it had grown from {number(min(earlier))} to" if len(earlier) > 1 else "the one before was"
+        return f"{grown} {number(earlier[-1])}", "lower the learning rate, clip gradients, scale down the last layer"
     if seen.hazards:
         return f"possibly {seen.hazards[0]}", f"add an epsilon there: {', '.join(seen.hazards)}"
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
 
 
-@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD105", "WD121", "WD205"))
+@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD105", "WD121"))
 def non_finite_loss(seen: LossFinite) -> Findings:
     """The loss became NaN or infinite; the first such batch, and why.
 
@@ -267,59 +259,3 @@ def diverging_loss(seen: Learning) -> Findings:
             "steps": now.attempt,
         },
     )
-
-
-@check("WD145", "too-good-too-soon", Severity.WARNING, Supervision, implied_by=("WD110", "WD124", "WD132"))
-def too_good_too_soon(seen: Supervision) -> Findings:
-    """The label is in the input, or the loss fell to almost nothing within a few steps.
-
-    **What it sees.** Two things. In the first batch, whether a column of the table that enters the model equals the
-    label in every sample, or whether columns indicate each of its classes; by chance that happens once in a million
-    such tables. And a classification loss that starts at chance, on balanced labels, and is below 2 % of their entropy
-    within 21 optimizer steps.
-
-    **Why it matters.** A leak: the validation loss will look the same, the real use will not.
-
-    **How to fix.** Take the label, and everything that is computed from it, out of the features; look for duplicates
-    between inputs and targets.
-
-    **When to ignore.** Where the task is that easy. One batch trained on again and again (``overfit_batches``) is not
-    judged, nor runs that continue another one or start below chance.
-
-    **Limits.** The first linear layer's table of at most a million values, 64 classes. A leak in an image or a text
-    shows in the second way only, if at all; one-sided views of the future are another check's.
-
-    **Sources.** Kaufman et al. 2012, Leakage in Data Mining; measured: a leak does not show in the first loss.
-    """
-    if isinstance(seen, LeakedTarget):
-        n, counts = seen.samples, seen.counts
-        spread = sum(c * math.log(n / c) for c in counts if c)
-        if seen.column >= 0 and spread > math.log(max(seen.features, 1)) + BITS:
-            what = "and its neighbours indicate the class" if seen.one_hot else "equals the label"
-            yield too_good_too_soon.alert(
-                seen,
-                f"column {seen.column} of {seen.path} {what} in all {n} samples",
-                hint="take the label, and what is computed from it, out of the features",
-                subjects=(seen.path,),
-                evidence={"column": seen.column, "samples": n, "features": seen.features},
-            )
-    elif isinstance(seen, Learning):
-        yield from _fell(seen)
-
-
-def _fell(seen: Learning) -> Findings:
-    if not seen.classes or seen.resumed or seen.per_epoch <= SOON:
-        yield Skip("no classification loss, a run that continues, or an epoch of a few batches")
-        return
-    first = seen.scores[0]
-    for score in seen.scores[1:]:
-        usual = first.value >= SCRATCH * first.chance and score.entropy > score.chance / 2
-        if score.attempt <= SOON and usual and score.value < TOO_GOOD * score.entropy:
-            yield too_good_too_soon.alert(
-                seen,
-                f"loss {number(score.value)} after {score.attempt} steps, labels have {number(score.entropy)} nats",
-                hint="look for the label, or what is computed from it, in the input",
-                where=seen.where,
-                evidence={"value": score.value, "entropy": score.entropy, "samples": score.samples},
-            )
-            return

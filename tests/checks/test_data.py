@@ -1,0 +1,138 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.batches import batch_of_one, one_class_batches, repeated_batch
+from sanity_watchdog.checks.data import constant_input, non_finite_input, unscaled_input
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.data import Entry, Finiteness, FirstInputs, LabelOrder, LastBatch, Repeats
+
+TABLE = Entry(
+    path="batch[0]",
+    operation="linear",
+    shape=(32, 20),
+    low=-3.0,
+    high=3.0,
+    mean=0.0,
+    deviation=1.0,
+    zeros=0.0,
+    whole=0.0,
+    equal_rows=False,
+    feature_high=1.3,
+    feature_median=1.0,
+    feature=4,
+    where="train.py:12",
+)
+IMAGES = replace(
+    TABLE,
+    operation="convolution",
+    shape=(32, 3, 16, 16),
+    feature_high=float("nan"),
+    feature_median=float("nan"),
+    feature=-1,
+)
+PIXELS = replace(IMAGES, low=0.0, high=250.0, mean=125.0, deviation=50.0, whole=1.0)
+ZEROS = replace(IMAGES, low=0.0, high=0.0, deviation=0.0, zeros=1.0, whole=1.0, equal_rows=True)
+FLOORED = replace(IMAGES, low=0.0, high=1.0, mean=0.005, deviation=0.07, zeros=0.995, whole=1.0)
+SORTED = LabelOrder(path="batch[1]", batches=tuple((16, i // 3, i // 3) for i in range(9)), classes=10)
+MIXED = LabelOrder(path="batch[1]", batches=((16, 0, 9),) * 9, classes=10)
+SAME = Repeats(batches=tuple((i, 0, 0) for i in range(6)), variety=300)
+GENERATOR = Repeats(generators=("dataset.rng",), workers=2)
+LAST = LastBatch(samples=65, size=32, layers=("net.1",))
+NAN = Finiteness(batch=6, path="batch[0]", value="NaN", index=(3, 7), loss_finite=False)
+
+
+def first(*entries: Entry, **kwargs: Any) -> FirstInputs:
+    return FirstInputs(entries=entries, **kwargs)
+
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (one_class_batches, SORTED),
+    (one_class_batches, replace(SORTED, batches=tuple((16, i // 5, i // 4) for i in range(12)))),
+    (one_class_batches, replace(SORTED, batches=((32, 0, 0),) * 16, shuffled=False)),
+    (non_finite_input, NAN),
+    (non_finite_input, replace(NAN, index=())),
+    (non_finite_input, replace(NAN, value="inf", index=(3, 0, 1))),
+    (non_finite_input, replace(NAN, loss_finite=True)),
+    (constant_input, first(ZEROS)),
+    (constant_input, first(FLOORED)),
+    (constant_input, first(replace(TABLE, equal_rows=True))),
+    (constant_input, first(ZEROS, replace(TABLE, equal_rows=True, path=""))),
+    (unscaled_input, first(PIXELS)),
+    (unscaled_input, first(replace(TABLE, mean=0.0, deviation=300.0, low=-900.0, high=900.0))),
+    (unscaled_input, first(replace(TABLE, feature_high=5e4, feature_median=2.0, deviation=1e4))),
+    (unscaled_input, first(replace(PIXELS, operation="normalised_convolution", path=""))),
+    (repeated_batch, SAME),
+    (repeated_batch, replace(SAME, batches=tuple((i, 0, i // 4) for i in range(16)), workers=4, streaming=True)),
+    (repeated_batch, GENERATOR),
+    (batch_of_one, LAST),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (one_class_batches, MIXED),
+    (one_class_batches, replace(MIXED, batches=())),
+    (one_class_batches, replace(MIXED, batches=((1, 0, 0), (1, 5, 5)) * 20)),
+    (one_class_batches, replace(MIXED, batches=((2, 0, 0), (2, 0, 1), (2, 1, 1), (2, 0, 1)) * 16)),
+    (one_class_batches, replace(MIXED, batches=((4, 0, 0),) * 56 + ((4, 0, 1),) * 8, shuffled=False)),
+    (one_class_batches, replace(MIXED, batches=((32, 0, 0),) * 64, shuffled=True)),
+    (one_class_batches, replace(MIXED, batches=((32, 0, 0),) * 64)),
+    (one_class_batches, replace(MIXED, batches=((16, 0, 0), (16, 1, 1)), shuffled=False)),
+    (non_finite_input, Finiteness()),
+    (non_finite_input, replace(NAN, value="-inf", loss_finite=True)),
+    (constant_input, first(TABLE)),
+    (constant_input, first(TABLE, ZEROS)),
+    (constant_input, first(ZEROS, unread=("Transpose",))),
+    (constant_input, first()),
+    (constant_input, first(replace(TABLE, equal_rows=True, shape=(2, 20)))),
+    (constant_input, first(replace(FLOORED, zeros=0.96))),
+    (constant_input, first(replace(FLOORED, shape=(32, 12, 8, 8)))),
+    (constant_input, first(replace(FLOORED, shape=(32, 5000)))),
+    (unscaled_input, first(TABLE, IMAGES)),
+    (unscaled_input, first(replace(PIXELS, high=1.0, mean=0.5, deviation=0.2))),
+    (unscaled_input, first(replace(PIXELS, operation="embedding"))),
+    (unscaled_input, first(replace(PIXELS, operation="batch_norm"))),
+    (unscaled_input, first(replace(TABLE, feature_high=20.0, feature_median=0.1))),
+    (repeated_batch, replace(SAME, batches=tuple((i, 0, i) for i in range(16)))),
+    (repeated_batch, replace(SAME, batches=tuple((i, i // 2, i % 2) for i in range(16)))),
+    (repeated_batch, replace(SAME, batches=tuple((i, i, 0) for i in range(16)))),
+    (repeated_batch, replace(SAME, variety=3)),
+    (repeated_batch, replace(GENERATOR, workers=1)),
+    (batch_of_one, replace(LAST, samples=64)),
+    (batch_of_one, replace(LAST, samples=66)),
+    (batch_of_one, replace(LAST, layers=())),
+    (batch_of_one, replace(LAST, samples=-1)),
+    (batch_of_one, replace(LAST, size=1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("check", "seen", "severity"),
+    [
+        (non_finite_input, NAN, Severity.ERROR),
+        (non_finite_input, replace(NAN, loss_finite=True), Severity.INFO),
+        (non_finite_input, replace(NAN, loss_finite=None), Severity.INFO),
+        (unscaled_input, first(PIXELS), Severity.WARNING),
+        (unscaled_input, first(replace(PIXELS, operation="normalised_linear")), Severity.INFO),
+    ],
+)
+def test_severity_follows_the_evidence(check: Check[Any], seen: Evidence, severity: Severity) -> None:
+    (alert,) = check(seen)
+    assert isinstance(alert, Alert)
+    assert alert.severity is severity
+
+
+def test_what_cannot_be_judged_is_skipped() -> None:
+    for check, seen in (
+        (one_class_batches, replace(MIXED, batches=())),
+        (constant_input, first()),
+        (batch_of_one, replace(LAST, samples=-1)),
+    ):
+        (found,) = check(seen)
+        assert isinstance(found, Skip)
+
+
+def test_the_limit_of_the_scale_is_an_option() -> None:
+    assert not list(unscaled_input(first(PIXELS), limit=500.0))
+    assert list(unscaled_input(first(TABLE), limit=0.5))

@@ -1,0 +1,138 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.leaks import too_good_too_soon
+from sanity_watchdog.checks.progress import diverging_loss, loss_spike, non_finite_loss, stuck_at_chance
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.progress import LeakedTarget, Learning, Losses, LossFinite, Score
+
+LN10 = math.log(10)
+AT = (0, 1, 2, 3, 5, 8, 13, 21, 34)
+
+
+def course(*values: float, spread: float = 0.5, chance: float = LN10, entropy: float = 2.2) -> tuple[Score, ...]:
+    return tuple(
+        Score(attempt=a, samples=32 * a, value=v, chance=chance, entropy=entropy, spread=spread)
+        for a, v in zip(AT, values, strict=False)
+    )
+
+
+LEARNS = Learning(
+    function="cross_entropy",
+    where="train.py:20",
+    classes=10,
+    scores=course(2.31, 2.3, 2.2, 2.1, 2.0, 1.8, 1.5, 1.2, 0.9),
+    recent=1.0,
+    rate=1e-3,
+    peak=1e-3,
+)
+FLAT = replace(LEARNS, scores=course(*(2.303,) * 9, spread=0.0), recent=2.303)
+LATE = Score(attempt=404, samples=12_928, value=2.30, chance=LN10, entropy=2.2, spread=0.3)
+PLATEAU = replace(FLAT, scores=(*course(*(2.303,) * 9), LATE))
+RISING = replace(LEARNS, scores=course(2.3, 2.4, 2.5, 2.6, 2.9, 3.4, 4.1, 5.2, 6.9))
+SQUARED = replace(LEARNS, function="mse_loss", classes=0)
+SOON = replace(LEARNS, scores=course(2.31, 1.1, 0.4, 0.1, 0.04, 0.03))
+NAN = LossFinite(batch=7, value=math.nan, earlier=(2.3, 2.1, 1.9), size=32, usual=32)
+SPIKE = Losses(values=(*(0.5,) * 40, 9.0, 0.6), last=41, fresh=13)
+LEAK = LeakedTarget(path="batch[0]", column=3, counts=(4, 3, 5, 4, 6, 2, 4, 4), samples=32, features=20)
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (stuck_at_chance, FLAT),
+    (stuck_at_chance, PLATEAU),
+    (non_finite_loss, NAN),
+    (non_finite_loss, replace(NAN, bad_input="batch[0]", bad_batch=7)),
+    (non_finite_loss, replace(NAN, bad_input="batch[0]", bad_batch=5)),
+    (non_finite_loss, replace(NAN, ignored=True)),
+    (non_finite_loss, replace(NAN, size=1)),
+    (non_finite_loss, replace(NAN, value=math.inf, hazards=("log of a softmax", "a square root"))),
+    (non_finite_loss, replace(NAN, precision="16-true")),
+    (non_finite_loss, replace(NAN, earlier=(2.3, 40.0, 800.0))),
+    (non_finite_loss, replace(NAN, earlier=(1e12,))),
+    (non_finite_loss, replace(NAN, hazards=("a square root, whose slope at 0 is infinite",))),
+    (non_finite_loss, replace(NAN, recovered=True)),
+    (loss_spike, SPIKE),
+    (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0)),
+    (diverging_loss, RISING),
+    (diverging_loss, replace(LEARNS, scores=course(1.4, 5.0, 23.0, 15.0, 14.0, 12.0))),
+    (diverging_loss, replace(SQUARED, scores=course(1.0, 4.0, 11.0, 60.0, chance=1.0))),
+    (too_good_too_soon, SOON),
+    (too_good_too_soon, LEAK),
+    (too_good_too_soon, replace(LEAK, one_hot=True)),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (stuck_at_chance, LEARNS),
+    (stuck_at_chance, replace(FLAT, scores=FLAT.scores[:7])),
+    (stuck_at_chance, replace(FLAT, scores=course(*(2.303,) * 9, spread=1e-3))),
+    (stuck_at_chance, replace(FLAT, rising=True)),
+    (stuck_at_chance, replace(FLAT, rate=1e-5)),
+    (stuck_at_chance, replace(FLAT, rate=math.nan)),
+    (stuck_at_chance, replace(FLAT, classes=0)),
+    (stuck_at_chance, replace(PLATEAU, recent=2.25)),
+    (stuck_at_chance, replace(PLATEAU, recent=math.nan)),
+    (stuck_at_chance, replace(PLATEAU, classes=1000)),
+    (non_finite_loss, LossFinite()),
+    (loss_spike, replace(SPIKE, values=(0.5,) * 40)),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 4.0))),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 10, 9.0), fresh=11)),
+    (loss_spike, replace(SPIKE, values=(2.3, *(0.001,) * 60, 0.5))),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, 0.6), fresh=1)),
+    (loss_spike, replace(SPIKE, values=(*(-0.5,) * 40, 9.0))),
+    (diverging_loss, LEARNS),
+    (diverging_loss, replace(RISING, scores=RISING.scores[:3])),
+    (diverging_loss, replace(LEARNS, scores=course(0.2, 0.3, 0.5, 0.8, 1.2, 1.9, 2.3))),
+    (diverging_loss, replace(LEARNS, scores=course(30.0, 25.0, 20.0, 15.0, 12.0, 9.0))),
+    (diverging_loss, replace(LEARNS, scores=course(2.3, 9.0, 4.0, 2.5, 2.2, 2.1))),
+    (diverging_loss, replace(SQUARED, scores=course(1.0, 1.1, 1.3, 2.5, chance=1.0))),
+    (too_good_too_soon, LEARNS),
+    (too_good_too_soon, replace(SOON, scores=course(0.9, 0.4, 0.1, 0.05, 0.03))),
+    (too_good_too_soon, replace(SOON, scores=course(2.31, 0.4, 0.1, 0.01, entropy=0.1))),
+    (too_good_too_soon, replace(SOON, resumed=True)),
+    (too_good_too_soon, replace(SOON, per_epoch=1)),
+    (too_good_too_soon, replace(LEAK, column=-1)),
+    (too_good_too_soon, replace(LEAK, counts=(31, 1), features=1000)),
+    (too_good_too_soon, replace(LEAK, counts=(32,))),
+]
+
+
+@pytest.mark.parametrize(
+    ("seen", "cause"),
+    [
+        (replace(NAN, bad_input="batch[0]", bad_batch=7, size=1, precision="16-mixed"), "batch[0] of this batch"),
+        (replace(NAN, ignored=True, size=1), "every label is ignored"),
+        (replace(NAN, size=1, usual=1), "cause unknown"),
+        (replace(NAN, size=1, usual=32, hazards=("log of a softmax",)), "a batch of one sample"),
+        (replace(NAN, precision="16-mixed", hazards=("log of a sigmoid",)), "log of a sigmoid"),
+        (replace(NAN, precision="bf16-mixed"), "cause unknown"),
+        (replace(NAN, earlier=()), "cause unknown"),
+    ],
+)
+def test_the_likeliest_cause_is_told(seen: LossFinite, cause: str) -> None:
+    (alert,) = non_finite_loss(seen)
+    assert isinstance(alert, Alert)
+    assert cause in alert.message
+
+
+def test_a_loss_that_recovers_is_a_warning() -> None:
+    severities = [next(iter(non_finite_loss(s))).severity for s in (NAN, replace(NAN, recovered=True))]  # type: ignore[union-attr]
+    assert severities == [Severity.ERROR, Severity.WARNING]
+
+
+def test_a_spike_names_its_batch() -> None:
+    (alert,) = loss_spike(SPIKE)
+    assert isinstance(alert, Alert)
+    assert dict(alert.evidence)["batch"] == 40
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [replace(FLAT, rising=True), replace(FLAT, rate=0.0), replace(FLAT, scores=FLAT.scores[:3])],
+    ids=["warm-up", "no rate", "too early"],
+)
+def test_a_run_that_has_not_settled_is_skipped(seen: Learning) -> None:
+    (found,) = stuck_at_chance(seen)
+    assert isinstance(found, Skip)
