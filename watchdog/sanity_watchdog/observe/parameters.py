@@ -45,7 +45,7 @@ class Reading:
 class ParameterObserver(Observer):
     """Measures each optimizer's parameters just before it steps, so that a sample sees what the forward pass used."""
 
-    codes = ("WD301", "WD302", "WD303", "WD304")
+    codes = ("WD301", "WD302", "WD303", "WD304", "WD319")
 
     def __init__(self) -> None:
         self._measuring = Measuring()

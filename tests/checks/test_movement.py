@@ -1,0 +1,76 @@
+import math
+
+import pytest
+
+from sanity_watchdog.alerts import Severity
+from sanity_watchdog.checks.judge import judge
+from sanity_watchdog.checks.movement import barely_moving, decaying_away, overshooting
+from sanity_watchdog.evidence.movement import Movement, Pace, Still, Stride
+from sanity_watchdog.evidence.parameters import Parameters
+
+from .test_parameters import state, trace
+
+ATTEMPTS = (0, 1, 2, 3, 5, 8)
+
+
+def pace(*ratios: float, lr: float = 1e-3, matrices: int = 3, counted: int = 6, searching: bool = False) -> Pace:
+    early = tuple(Stride(a, lr, r, matrices) for a, r in zip(ATTEMPTS, ratios, strict=False))
+    return Pace(0, "AdamW", searching, early, max(early, key=lambda s: s.ratio), counted)
+
+
+def seen(*paces: Pace, **fields: object) -> Movement:
+    return Movement(step=8, paces=paces, elements=1000, **fields)  # type: ignore[arg-type]
+
+
+HEALTHY = pace(2e-3, 1e-3, 1e-3, 1e-3, 9e-4, 8e-4)
+SLOW = pace(*[2e-9] * 6, lr=1e-9)
+FAST = pace(5.1, 0.8, 0.52, 0.4, 0.3, 0.2, lr=0.5)
+RMSPROP = pace(1.0, 0.5, 0.28, 0.2, 0.15, 0.12)
+
+
+def shrunk(*kept: float) -> Parameters:
+    traces = [trace(f"net.{i}.weight", now=state(800, rms=0.06 * k)) for i, k in enumerate(kept)]
+    return Parameters(step=800, attempt=800, traces=tuple(traces))
+
+
+FIRING = [
+    (barely_moving, seen(SLOW)),
+    (barely_moving, seen(HEALTHY, SLOW)),
+    (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 6), Still("net.2.weight", 100, True, 5)))),
+    (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 60, True, 6),))),
+    (overshooting, seen(FAST)),
+    (overshooting, seen(HEALTHY, FAST)),
+    (decaying_away, shrunk(0.01, 0.001, 0.015)),
+]
+QUIET = [
+    (barely_moving, seen(HEALTHY)),
+    (barely_moving, seen(pace(*[7e-6] * 6, lr=1e-6))),
+    (barely_moving, seen(pace(*[2e-9] * 4, counted=4))),
+    (barely_moving, seen(HEALTHY, still=(Still("net.0.bias", 600, False, 9),))),
+    (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 4),))),
+    (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 9),), half=True)),
+    (barely_moving, seen(pace(*[math.nan] * 6))),
+    (overshooting, seen(HEALTHY)),
+    (overshooting, seen(RMSPROP)),
+    (overshooting, seen(pace(math.nan, 0.01, 0.01, 0.01))),
+    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, matrices=1))),
+    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, searching=True))),
+    (overshooting, seen(pace(5.0, 0.8))),
+    (decaying_away, shrunk(0.01, 0.1, 0.5)),
+    (decaying_away, shrunk(0.01)),
+    (decaying_away, shrunk(1.0, 0.9, 1.1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("number", "severity"),
+    [
+        pytest.param(2, Severity.WARNING, id="fires-large-part-still"),
+        pytest.param(3, Severity.INFO, id="fires-small-part-still-is-a-note"),
+    ],
+)
+def test_severity_of_what_stands_still(number: int, severity: Severity) -> None:
+    check, evidence = FIRING[number]
+    (alert,) = judge(evidence, (check,)).alerts
+    assert alert.severity is severity
+    assert alert.subjects[0] == "net.0.weight"

@@ -1,0 +1,152 @@
+"""How far optimizers move what they hold, and what they were told, under a real Trainer."""
+
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch import nn
+
+from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.alerts import Severity
+from tests.runs import Classifier, Manual, assert_awake, blobs, codes, fp16, loader, mlp, trainer, watched
+
+SELECT = ("WD316", "WD317", "WD318", "WD319")
+
+
+def watch(**kwargs: Any) -> SanityWatchdog:
+    return SanityWatchdog(fail_on=None, select=SELECT, **kwargs)
+
+
+def fit(module: L.LightningModule, *callbacks: L.Callback, steps: int = 14, **kwargs: Any) -> SanityWatchdog:
+    torch.manual_seed(0)
+    dog = watch()
+    trainer(dog, *callbacks, max_steps=steps, **kwargs).fit(module, loader(*blobs(480)))
+    return dog
+
+
+class Restored(L.Callback):
+    """Puts one layer back after every step."""
+
+    def on_train_start(self, trainer: Any, module: Any) -> None:
+        self.kept = module.net[0].weight.detach().clone()
+        trainer.optimizers[0].register_step_post_hook(lambda *_: module.net[0].weight.data.copy_(self.kept))
+
+
+SGD, AdamW = torch.optim.SGD, torch.optim.AdamW
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        pytest.param(lambda: Classifier(optimizer=AdamW, lr=1e-9), ["WD316"], id="rate-far-too-small"),
+        pytest.param(lambda: Manual(optimizer=AdamW, lr=1e-9), ["WD316"], id="rate-far-too-small-manual"),
+        pytest.param(lambda: Classifier(optimizer=SGD, lr=1e-12), ["WD316"], id="rate-below-rounding"),
+        pytest.param(lambda: Classifier(optimizer=AdamW, lr=0.5), ["WD317"], id="rate-far-too-large"),
+        pytest.param(lambda: Classifier(optimizer=AdamW, betas=(0.999, 0.9)), ["WD318"], id="swapped-betas"),
+        pytest.param(lambda: Classifier(optimizer=SGD, lr=0.1, weight_decay=9.0), ["WD318"], id="decay-eats-weights"),
+        pytest.param(lambda: Classifier(optimizer=SGD, lr=0.01, momentum=1.0), ["WD318"], id="momentum-of-one"),
+        pytest.param(lambda: Classifier(maximize=True, lr=3e-3), ["WD318"], id="climbs-the-loss"),
+    ],
+)
+def test_a_fault_of_movement_is_named_alone(build: Any, expected: list[str]) -> None:
+    dog = fit(build())
+    assert codes(dog) == expected
+    assert_awake(dog, 3)
+
+
+def test_a_restored_layer_does_not_move() -> None:
+    # the watchdog's own hook comes first: it sees the step, not the restoration
+    dog = fit(Classifier(), Restored())
+    assert codes(dog) in ([], ["WD316"])
+    assert_awake(dog, 3)
+
+
+@pytest.mark.parametrize(
+    ("build", "settings"),
+    [
+        pytest.param(Classifier, {}, id="adam"),
+        pytest.param(lambda: Classifier(optimizer=SGD, lr=0.05, momentum=0.9), {}, id="sgd"),
+        pytest.param(lambda: Classifier(optimizer=torch.optim.RMSprop, lr=0.01), {}, id="rmsprop"),
+        pytest.param(lambda: Classifier(optimizer=torch.optim.Adam, lr=1e-2), {}, id="adam-fast"),
+        pytest.param(lambda: Classifier(optimizer=AdamW, lr=1e-6), {}, id="fine-tuning"),
+        pytest.param(lambda: Classifier(optimizer=torch.optim.LBFGS, lr=1.0, max_iter=4), {}, id="lbfgs"),
+        pytest.param(lambda: Classifier(nn.Linear(20, 10), optimizer=SGD, lr=30.0), {}, id="linear-probe"),
+        pytest.param(lambda: Classifier(lr=1e-3), {"plugins": [fp16(2.0**24)], "max_epochs": 3}, id="fp16-first-skips"),
+        pytest.param(lambda: Classifier(lr=1e-3), {"precision": "bf16-true"}, id="bf16-weights"),
+        pytest.param(lambda: Classifier(lr=1e-3), {"accumulate_grad_batches": 3}, id="accumulation"),
+        pytest.param(lambda: Classifier(lr=1e-3, maximize=True, loss=lambda z, y: -z.square().mean()), {}, id="reward"),
+    ],
+)
+def test_healthy_rates_are_quiet(build: Any, settings: dict[str, Any]) -> None:
+    dog = fit(build(), **settings)
+    assert codes(dog) == []
+    assert_awake(dog, 2)
+
+
+class WarmUp(Classifier):
+    """The rate is zero in the first step and tiny in the next ones."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = AdamW(self.parameters(), 1e-3)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s / 40) ** 4))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def test_a_warm_up_from_zero_is_quiet() -> None:
+    dog = fit(WarmUp(), steps=60)
+    assert codes(dog) == []
+
+
+def test_a_rate_that_turns_negative_is_an_error() -> None:
+    class Falling(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 1e-3)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 1 - s / 5)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    dog = fit(Falling())
+    (alert,) = dog.alerts
+    assert (alert.code, alert.severity) == ("WD318", Severity.ERROR)
+    assert 5 < alert.step < 14
+
+
+def test_weights_that_only_decay_are_named() -> None:
+    module = Classifier(loss=lambda z, y: 0 * z.sum(), optimizer=AdamW, lr=1.0, weight_decay=0.09)
+    dog = fit(module, steps=56, max_epochs=9)
+    assert codes(dog) == ["WD319"]
+
+
+def frozen_part() -> Classifier:
+    module = Classifier()
+    module.net[0].requires_grad_(False)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        pytest.param(Classifier, "1,002 parameters, all in the optimizer, all moving", id="all"),
+        pytest.param(frozen_part, "1,002 parameters, 330 trainable, all in the optimizer, all moving", id="frozen"),
+        pytest.param(
+            lambda: Classifier(optimizer=AdamW, lr=0.0),
+            "1,002 parameters, all in the optimizer",
+            id="rate-zero-is-not-looked-at",
+        ),
+    ],
+)
+def test_the_closing_line_says_what_is_known(build: Any, text: str) -> None:
+    assert fit(build()).summary.vitals["parameters"] == text
+
+
+def test_steps_outside_lightning_are_said_to_be_unseen() -> None:
+    class Raw(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers(use_pl_optimizer=False)
+            optimizer.zero_grad()
+            self.loss(self.net(batch[0]), batch[1]).backward()
+            optimizer.step()
+
+    dog = watched(Raw(mlp()), loader(*blobs(480)), watchdog=watch(), max_epochs=1, max_steps=-1)
+    assert "WD316" in dog.summary.skipped
+    assert codes(dog) == []

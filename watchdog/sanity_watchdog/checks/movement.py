@@ -1,0 +1,182 @@
+"""How far parameters move: not at all, too little, too much, only towards zero."""
+
+import math
+
+from ..alerts import Severity
+from ..evidence.movement import Movement, Pace, Stride
+from ..evidence.parameters import Parameters, Trace
+from .check import Findings, Skip, check
+
+TINY = 1e-7
+"""Update-to-weight ratio, pooled over matrices. AdamW at 1e-6 (fine-tuning) has 7e-6, at 1e-9 no more than 7e-9."""
+SAMPLES = 5
+"""Samples at no less than half of the largest rate, so that warm-up and rests do not count."""
+LARGE_SHARE = 0.25
+"""Share of the elements that stand still from which on it is more than a corner of the model."""
+HUGE = 0.3
+"""Pooled ratio. Healthy runs of seven optimizers stay below 0.1; AdamW at 0.5 has 0.1 to 9 in its first steps."""
+TIMES = 3
+"""Samples of the first six above ``HUGE``: RMSprop at its default rate passes it in the first two and recovers."""
+MATRICES = 2
+"""A single matrix may start as small as it likes: a linear probe."""
+DECAYED = 0.02
+"""Norm over the norm at the start. Long runs with strong decay settle near 0.1 to 0.5."""
+DECAYED_MATRICES = 0.9
+"""Share of the matrices that has to have shrunk so far."""
+CAUSES = (
+    "WD501",
+    "WD506",
+    "WD311",
+    "WD312",
+    "WD315",
+    "WD109",
+    "WD203",
+    "WD204",
+    "WD206",
+    "WD201",
+    "WD217",
+    "WD318",
+    "WD302",
+)
+
+
+@check("WD316", "barely-moving", Severity.WARNING, Movement, implied_by=CAUSES)
+def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES) -> Findings:
+    """The optimizer's steps are far too small to change anything, or weights do not move at all.
+
+    **What it sees.** The same sampled elements just before and just after a step. The root mean square of the update
+    over that of the weights, pooled over the matrices, and parameters with gradients and a learning rate of which no
+    sampled element has changed in five samples.
+
+    **Why it matters.** At a ratio of 1e-7 a weight needs ten million steps to change by its own size. In float32 an
+    update below 6e-8 of the weight is rounded away altogether.
+
+    **How to fix.** Look for a lost factor in the learning rate::
+
+        torch.optim.AdamW(self.parameters(), lr=1e-9)    # before: 1e-3 with a typing error
+        torch.optim.AdamW(self.parameters(), lr=1e-3)    # after
+
+    With plain SGD also look at the scale of the loss. Weights that stay exactly equal may be restored by a hook, or the
+    optimizer's ``step`` does nothing.
+
+    **When to ignore.** Where almost no movement is meant.
+
+    **Limits.** This is a last resort: any cause that another check has found explains it away. In half precision single
+    parameters are not judged, WD204 does that. Warm-up and rests count only while the rate is at least half of the
+    largest so far.
+
+    **Sources.** Karpathy's rule of thumb: about 1e-3 is healthy. SageMaker Debugger alerts below 1e-8.
+    """
+    judged = [p for p in seen.paces if p.counted >= samples and not math.isnan(p.top.ratio)]
+    if not judged:
+        yield Skip("fewer than five sampled steps of matrices")
+        return
+    slow = [p for p in judged if p.top.ratio < ratio]
+    if slow:
+        worst = min(slow, key=lambda p: p.top.ratio)
+        yield barely_moving.alert(
+            seen,
+            f"one step changes the matrices by at most {worst.top.ratio:.1e} of their size; limit {ratio:.0e}",
+            hint="raise the learning rate, or the scale of the loss where plain SGD is used",
+            evidence={"ratio": worst.top.ratio, "limit": ratio, "lr": worst.top.lr, "optimizer": worst.kind},
+        )
+        return
+    still = [] if seen.half else [s for s in seen.still if s.matrix and s.samples >= samples]
+    if still:
+        share = sum(s.numel for s in still) / max(seen.elements, 1)
+        yield barely_moving.alert(
+            seen,
+            f"{len(still)} {'matrix' if len(still) == 1 else 'matrices'} with gradients did not move in "
+            f"{min(s.samples for s in still)} samples",
+            severity=Severity.WARNING if share >= LARGE_SHARE else Severity.INFO,
+            hint="look for code that restores these weights, or an optimizer whose step does nothing to them",
+            subjects=[s.name for s in still],
+            evidence={"still": len(still), "share": share, "limit": LARGE_SHARE},
+        )
+
+
+@check("WD317", "overshooting", Severity.WARNING, Movement, implied_by=("WD318", "WD216", "WD213"))
+def overshooting(seen: Movement, *, ratio: float = HUGE, times: int = TIMES) -> Findings:
+    """Single steps change the weights by the order of their own size.
+
+    **What it sees.** The root mean square of the update over that of the weights, pooled over an optimizer's matrices,
+    in the first six samples (attempts 0 to 8): three of them have to reach 0.3.
+
+    **Why it matters.** What the initialisation or a pretraining had put into the weights is overwritten in a few steps.
+    Later the weights have grown, the ratio looks healthy again, and the damage stays.
+
+    **How to fix.** Lower the learning rate by the factor between the ratio seen and about 1e-3, or warm it up::
+
+        torch.optim.AdamW(self.parameters(), lr=0.5)     # before
+        torch.optim.AdamW(self.parameters(), lr=5e-4)    # after
+
+    **When to ignore.** Where the weights start very small on purpose.
+
+    **Limits.** Matrices that start at zero, embeddings, single-matrix models and optimizers that search for their own
+    step length (L-BFGS) are left out.
+
+    **Sources.** Karpathy's rule of thumb: about 1e-3 is healthy. SageMaker Debugger alerts above 10.
+    """
+    if not any(len(p.early) >= times for p in seen.paces):
+        yield Skip("fewer than three sampled steps")
+        return
+    for pace in seen.paces:
+        strides = sorted((s for s in pace.early if s.matrices >= MATRICES), key=_by_ratio, reverse=True)
+        if pace.searching or len(strides) < times or strides[times - 1].ratio < ratio:
+            continue
+        yield overshooting.alert(
+            seen,
+            f"in {_above(pace, ratio)} of the first {len(pace.early)} samples a step changed the matrices by "
+            f"{strides[times - 1].ratio:.0%} or more of their size",
+            hint="lower the learning rate, or warm it up",
+            evidence={
+                "ratio": strides[times - 1].ratio,
+                "largest": strides[0].ratio,
+                "limit": ratio,
+                "lr": strides[0].lr,
+                "optimizer": pace.kind,
+            },
+        )
+
+
+def _by_ratio(stride: Stride) -> float:
+    return -1.0 if math.isnan(stride.ratio) else stride.ratio
+
+
+def _above(pace: Pace, ratio: float) -> int:
+    return sum(s.ratio >= ratio for s in pace.early)
+
+
+@check("WD319", "decaying-away", Severity.WARNING, Parameters, implied_by=("WD318", "WD301", "WD217"))
+def decaying_away(seen: Parameters, *, share: float = DECAYED) -> Findings:
+    """Nearly all matrices have shrunk to a fraction of their initial norm.
+
+    **What it sees.** The norm of each trainable matrix against its norm at the start: nine of ten below 2 %.
+
+    **Why it matters.** Weight decay wins over the gradient: the network becomes a constant. The loss seems to converge,
+    at the value of a model that knows nothing.
+
+    **How to fix.** Lower ``weight_decay``, or the product of rate and decay; look whether gradients arrive at all.
+
+    **When to ignore.** Where weights start large on purpose.
+
+    **Limits.** Embeddings, vectors, masked and single matrices are left out.
+
+    **Sources.** Loshchilov and Hutter, *Decoupled Weight Decay Regularization*: without a gradient weights shrink by
+    1 - lr × decay a step.
+    """
+    matrices = [t for t in seen.traces if t.matrix and t.trainable and t.optimizer >= 0 and not (t.table or t.masked)]
+    shrunk = [t for t in matrices if t.start.norm > 0 and 0 < t.now.norm <= share * t.start.norm]
+    if len(matrices) >= MATRICES and len(shrunk) >= DECAYED_MATRICES * len(matrices):
+        worst = min(shrunk, key=_kept)
+        yield decaying_away.alert(
+            seen,
+            f"{len(shrunk)} of {len(matrices)} matrices fell below {share:.0%} of their norm by step {seen.attempt:,}",
+            hint="lower weight_decay or its product with the learning rate, and look whether gradients arrive",
+            subjects=[t.name for t in sorted(shrunk, key=_kept)],
+            evidence={"shrunk": len(shrunk), "smallest_share": _kept(worst), "limit": share},
+        )
+
+
+def _kept(trace: Trace) -> float:
+    return trace.now.norm / trace.start.norm

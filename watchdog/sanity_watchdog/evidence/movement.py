@@ -1,0 +1,73 @@
+"""How far the optimizers move what they hold."""
+
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """One step of one optimizer.
+
+    Attributes:
+        attempt: number of the attempt.
+        lr: largest learning rate of its groups; NaN where it is kept on a device.
+        ratio: root mean square of the update over that of the weights, pooled over the matrices; NaN for none.
+        matrices: matrices that it is pooled over: none that started at zero, no embeddings.
+    """
+
+    attempt: int
+    lr: float
+    ratio: float
+    matrices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The steps of one optimizer.
+
+    Attributes:
+        optimizer: its number. kind: its class. searching: does it choose its step length by itself?
+        early: its first samples.
+        top: sample with the largest ratio among those with at least half of the largest rate so far.
+        counted: number of those samples.
+    """
+
+    optimizer: int
+    kind: str
+    searching: bool
+    early: tuple[Stride, ...]
+    top: Stride
+    counted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A parameter that has gradients and a learning rate, and has not moved in any sample.
+
+    Attributes:
+        name: its first name. numel: its size. matrix: has it two dimensions or more?
+        samples: number of samples in which it should have moved.
+    """
+
+    name: str
+    numel: int
+    matrix: bool
+    samples: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Movement(Evidence):
+    """All optimizers' steps so far.
+
+    Attributes:
+        paces: one per optimizer that has stepped.
+        still: parameters that should have moved.
+        elements: elements of all parameters that have been looked at.
+        half: are there half-precision parameters, in which small updates round away?
+    """
+
+    paces: tuple[Pace, ...]
+    still: tuple[Still, ...] = ()
+    elements: int = 0
+    half: bool = False
