@@ -58,7 +58,7 @@ def runs(folder: Path) -> None:
         stopped_by='fail_on="error"',
     )
     broken = Summary(
-        "incomplete", judged=("WD101",), broken={"check WD102": "Traceback\n  line\nValueError: no"}, step=3
+        "incomplete", judged=("WD301",), broken={"check WD102": "Traceback\n  line\nValueError: no"}, step=3
     )
     quiet = Summary("pass", judged=("WD301", "WD303"), skipped={"WD201": "no fp16"}, vitals=VITALS, step=99)
     write(folder / "v1" / "watchdog.jsonl", Batch(8, (ERROR,)), summary=failed)

@@ -15,6 +15,7 @@ _STOP = frozenset(
     ("a", "an", "and", "are", "be", "by", "do", "does", "has", "have", "i", "in", "is", "it", "its", "my")
 )
 _STOP |= {"of", "on", "or", "so", "that", "the", "to", "too", "with"}
+_SAME = {"weight": "parameter", "inf": "nan", "infinity": "nan", "infinite": "nan", "lr": "rate", "half": "fp16"}
 
 
 def catalogue() -> str:
@@ -76,6 +77,7 @@ def nearest(words: Sequence[str]) -> list[str]:
 
 
 def _stem(word: str) -> str:
+    word = _SAME.get(word.removesuffix("s"), word)
     for ending in ("ing", "ed", "es", "s"):
         if word.endswith(ending) and len(word) - len(ending) >= 3:
             return word[: -len(ending)]
