@@ -14,6 +14,7 @@ from ..evidence.losses import DetachedLoss, Difference, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
 from .calls import LossCall, Trace, tensors_of
+from .fastpath import has_fast_path
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .lineage import Lineage
 from .loss_evidence import Facts, LabelLedger, evidence_of, first_loss, opening, target_range
@@ -59,6 +60,7 @@ class LossCalls(Observer):
         training = at.stage == "train"
         self._batch_size = next((len(t) for t in tensors_of(batch) if t.ndim), 0)
         follow = at.sync and not self._compiled and (not training or self._followed < FOLLOWED)
+        follow = follow and not has_fast_path(at.run.module)
         self._followed += follow and training
         at.trace = Trace(followed=follow, compiled=self._compiled)
         self._interception = Interception(at.trace, lambda call: self._look(at, call), self._steps)

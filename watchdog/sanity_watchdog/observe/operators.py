@@ -14,8 +14,8 @@ from ..portability.judging import judged
 from ..portability.precision import row
 from ..portability.targets import ASYNCHRONOUS, NO_FLOAT64, STATIC
 from .batches import elements
-from .compiled import compiled
 from .fastpath import has_fast_path
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
@@ -64,7 +64,7 @@ class OperatorWatch(Observer):
         if at.stage in self._done or not aims(at.run):
             return ()
         self._done.add(at.stage)
-        if compiled(at.run.module):
+        if anything_compiled(at.run.module):
             at.emit(Unseen(codes=RECORDED, reason="compiled step", **at.tags()))
             self._tell_attributes(at)
             return ()

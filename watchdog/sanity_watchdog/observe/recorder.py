@@ -31,7 +31,7 @@ _node: Callable[[], Any] = getattr(torch._C, "_current_autograd_node", _none)
 _sequence: Callable[[], int | None] = getattr(torch.autograd, "_get_sequence_nr", _none)
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Sees operators below autograd, where a backend's kernel is looked up. Changes nothing: every operator is called
     as it came.
 
@@ -51,7 +51,7 @@ class Recorder(TorchDispatchMode):
         return True
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._names = {id(m): plain_name(name) for name, m in model.named_modules()}
         self._stack: list[str] = []
         self._places: dict[int, Place] = {}

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ..evidence.readings import Vital
 from ..evidence.runtime import DeviceClash, DtypeClash, NamedTensor, Placement, PrecisionUse, StepFormats
 from .batches import elements
-from .compiled import compiled
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
@@ -46,7 +46,7 @@ class Runtime(Observer):
         self._batch = batch
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
-        if self._told or at.stage != "train" or compiled(at.run.module):
+        if self._told or at.stage != "train" or anything_compiled(at.run.module):
             return ()
         return (_autocast_in_force(at.run.accelerator, self._forward),)
 
