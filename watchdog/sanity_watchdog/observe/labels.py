@@ -76,9 +76,10 @@ class Labels:
             return
         low, high = self.column
         tensor = follow(batch, self.steps)
-        fits = tensor is not None and tensor.dtype is low.values.dtype and tensor.device == low.values.device
-        if fits and tensor is not None and tensor.numel():
-            torch.aminmax(tensor.detach(), out=(low.slots[row], high.slots[row]))
+        if tensor is None or tensor.dtype is not low.values.dtype or tensor.requires_grad:
+            return
+        if tensor.numel() and tensor.device == low.values.device:
+            torch.aminmax(tensor, out=(low.slots[row], high.slots[row]))
             low.filled[row] = high.filled[row] = number
 
     # -- on the host

@@ -23,28 +23,14 @@ from .moment import Moment
 from .observer import Observer, is_plain
 from .run import Run
 from .scores import Scores
+from .sums import Sums
 
 FEWEST_ROWS, MOST_ROWS = 128, 1024
 """Batches remembered: enough to reach from one sample to the next at the default interval, accumulating up to 5."""
-INPUTS = 8
-"""Floating tensors of a batch whose sums are taken."""
-SMALL = 4096
-"""Elements up to which the place of a NaN is kept as well."""
 RECENT = 128
 """Losses in the evidence."""
 ORDER = 64
 """Batches in the evidence about the order of labels."""
-
-
-@dataclass
-class Input:
-    """Where a floating tensor of the batch is, and its columns: the sum, and in small ones the place of a NaN."""
-
-    path: str
-    steps: tuple[Step, ...]
-    shape: tuple[int, ...]
-    total: Column
-    place: Column | None
 
 
 @dataclass
@@ -68,7 +54,7 @@ class Progress(Observer):
     def __init__(self) -> None:
         self._ledger = Ledger(FEWEST_ROWS)
         self._loss: Column | None = None
-        self._inputs: list[Input] | None = None
+        self._sums: Sums | None = None
         self._length: tuple[Step, ...] = ()
         self._sizes: list[int] = []
         self._hazards: tuple[str, ...] | None = None
@@ -88,40 +74,16 @@ class Progress(Observer):
 
     def batch(self, at: Moment, batch: Any) -> None:
         self._batch = batch
-        if self._inputs is None:
-            self._inputs = self._plan(batch)
+        if self._sums is None:
+            found = elements(batch)
+            self._sums = Sums(self._ledger, found)
+            self._length = _length(found)
         row = at.batch % self._ledger.rows
         length = follow(batch, self._length) if self._length else None
         self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
         self._samples += size
-        for one in self._inputs:
-            tensor = follow(batch, one.steps)
-            if tensor is not None and tensor.numel():
-                self._sum(one, tensor.detach(), row, at.batch)
+        self._sums.note(batch, row, at.batch)
         self._scores.labels.note(batch, row, at.batch)
-
-    def _plan(self, batch: Any) -> list[Input]:
-        found = elements(batch)
-        lengths = Counter(len(e.tensor) for e in found if e.tensor.ndim)
-        usual = lengths.most_common(1)[0][0] if lengths else 0
-        self._length = next((e.steps for e in found if e.tensor.ndim and len(e.tensor) == usual), ())
-        floats = [e for e in found if e.tensor.is_floating_point() and e.tensor.numel()]
-        return [self._input(e) for e in floats[:INPUTS]]
-
-    def _input(self, element: Element) -> Input:
-        tensor, column = element.tensor, self._ledger.column
-        place = column(f"place {element.path}", torch.int64, tensor.device) if tensor.numel() <= SMALL else None
-        total = column(f"sum {element.path}", torch.float32, tensor.device)
-        return Input(element.path, element.steps, tuple(tensor.shape), total, place)
-
-    def _sum(self, one: Input, tensor: Tensor, row: int, batch: int) -> None:
-        if tensor.device != one.total.values.device or not tensor.is_floating_point():
-            return
-        torch.sum(tensor, tuple(range(tensor.ndim)), dtype=torch.float32, out=one.total.slots[row])
-        one.total.filled[row] = batch
-        if one.place is not None and tensor.numel() <= SMALL:
-            torch.argmax(tensor.reshape(-1), out=one.place.slots[row])  # a NaN counts as the largest
-            one.place.filled[row] = batch
 
     def _note_loss(self, at: Moment, output: Any, scale: float) -> None:
         loss = output.get("loss") if isinstance(output, Mapping) else output
@@ -202,29 +164,18 @@ class Progress(Observer):
     def _finiteness(
         self, read: Mapping[str, Mapping[int, float]], losses: Mapping[int, float], tags: Mapping[str, Any]
     ) -> Finiteness:
-        bad = [
-            (batch, one, total)
-            for one in self._inputs or ()
-            for batch, total in read.get(f"sum {one.path}", {}).items()
-            if not math.isfinite(total)
-        ]
+        bad = self._sums.bad(read) if self._sums is not None else []
         if not bad:
             return Finiteness(**tags)
-        ruined = [b for b in bad if not math.isfinite(losses.get(b[0], 0.0))]
-        batch, one, total = min(ruined or bad, key=lambda b: b[0])
-        index: tuple[int, ...] = ()
-        place = read.get(f"place {one.path}", {}).get(batch)
-        if place is not None and math.isnan(total):
-            rest, index = int(place), ()
-            for size in reversed(one.shape[1:]):
-                rest, last = divmod(rest, size)
-                index = (last, *index)
-            index = (rest, *index)
+        ruined = [b for b in bad if not math.isfinite(losses.get(b.batch, 0.0))]
+        first = (ruined or bad)[0]
         if ruined and not self._seen.bad_input[0]:
-            self._seen.bad_input = one.path, batch
-        value = "NaN" if math.isnan(total) else "inf" if total > 0 else "-inf"
-        finite = math.isfinite(losses[batch]) if batch in losses else None
-        return Finiteness(batch=batch, path=one.path, value=value, index=index, loss_finite=finite, **tags)
+            self._seen.bad_input = first.path, first.batch
+        value = "NaN" if math.isnan(first.total) else "inf" if first.total > 0 else "-inf"
+        finite = math.isfinite(losses[first.batch]) if first.batch in losses else None
+        return Finiteness(
+            batch=first.batch, path=first.path, value=value, index=first.index, loss_finite=finite, **tags
+        )
 
     def _losses(self, losses: Mapping[int, float], sizes: tuple[int, ...], at: Moment) -> Iterator[Evidence]:
         seen, tags = self._seen, at.tags()
@@ -297,3 +248,10 @@ class Progress(Observer):
 
 def _larger(a: float, b: float) -> float:
     return b if math.isnan(a) or b > a else a
+
+
+def _length(found: list[Element]) -> tuple[Step, ...]:
+    """Where a tensor is whose length is the number of samples: the length that most tensors have."""
+    lengths = Counter(len(e.tensor) for e in found if e.tensor.ndim)
+    usual = lengths.most_common(1)[0][0] if lengths else 0
+    return next((e.steps for e in found if e.tensor.ndim and len(e.tensor) == usual), ())
