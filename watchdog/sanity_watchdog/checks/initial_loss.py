@@ -20,6 +20,7 @@ MEAN_RATE = 0.5
 """Learning rate times targets up to which plain gradient descent on a sum is scaled on purpose."""
 LARGE_HEAD = 1.5
 """rms of the head's weights times the square root of its inputs; 0.18 to 1.0 in ordinary models."""
+NOT_FINITE = "look for NaN or infinite values in the batch, then for an overflow or a division by zero before the loss"
 SHARE = 0.7
 """Share of the excess that one cause must explain to be named."""
 
@@ -70,7 +71,8 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
         return
     excess = seen.excess
     if not math.isfinite(excess):
-        yield _alert(seen, Severity.ERROR, f"first loss is {seen.seen}, expected {seen.expected:.3f} ({seen.name})", "")
+        message = f"first loss is {seen.seen}, expected {seen.expected:.3f} ({seen.name})"
+        yield _alert(seen, Severity.ERROR, message, NOT_FINITE)
         return
     if seen.undivided and seen.kind == "softmax" and seen.targets >= FEW:
         yield _summed(seen)
@@ -92,7 +94,12 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
             f"{excess:.3g} above, limit {limit + slack:.3g}",
             _why_high(seen),
         )
-    elif seen.kind != "binary" and not seen.contrastive and excess < -(NOTE + slack) and _below_prior(seen, slack):
+    elif (
+        seen.kind not in ("binary", "divergence")
+        and not seen.contrastive
+        and excess < -(NOTE + slack)
+        and _below_prior(seen, slack)
+    ):
         yield _alert(
             seen,
             Severity.INFO,
@@ -118,7 +125,7 @@ def _alert(seen: FirstLoss, severity: Severity, message: str, hint: str) -> Aler
         "targets": seen.targets,
         "reduction": seen.reduction,
     }
-    for name in ("spread", "fit", "head_scale"):
+    for name in ("reported", "if_uniform", "if_constant", "spread", "fit", "head_scale"):
         if math.isfinite(getattr(seen, name)):
             evidence[name] = getattr(seen, name)
     return initial_loss_off.alert(
@@ -155,11 +162,15 @@ def _why_high(seen: FirstLoss) -> str:
         if ratio > 1.9 and abs(ratio / round(ratio) - 1) < 0.01:
             return f"the loss is {round(ratio)} times what is expected: a sum where a mean is meant?"
         return "look for a sum where a mean is meant, or for outputs whose scale is far from 1"
+    if seen.kind == "divergence":
+        return "the log-probabilities are sure and differ from the targets: scale the last layer or the inputs down"
     if seen.kind == "binary":
         return (
             f"the logits have mean {seen.common:.3g} and deviation {seen.spread:.3g}: scale the last layer's "
             "weights and the inputs down"
         )
+    if seen.cosine:
+        return "nothing to do if the scale of these products of normalised vectors is meant; else lower it"
     if seen.contrastive:
         return "the scores are not normalised: use F.normalize on the embeddings, or a higher temperature"
     if seen.fit > SHARE * excess:

@@ -146,6 +146,7 @@ class DivergenceLoss(LossSeen):
         sum_error: the same for plain sums and 1.
         target_low, target_high: extremes of the targets.
         log_target: are the targets meant to be log-probabilities?
+        perfect: what the best possible input would cost, as the call reports it.
     """
 
     log_error: float = math.nan
@@ -153,6 +154,7 @@ class DivergenceLoss(LossSeen):
     target_low: float = math.nan
     target_high: float = math.nan
     log_target: bool = False
+    perfect: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +180,11 @@ class FirstLoss(Evidence):
     """A loss before any weight has changed, and what a guess without knowledge would cost. All in nats per target.
 
     Attributes:
-        kind: ``softmax``, ``binary``, or ``returned`` for the step's own loss where no loss call could be read.
+        kind: ``softmax``, ``binary``, ``divergence``, or ``returned`` for the step's own loss where no loss call could be read.
         function, where, reduction: of the call.
         reported: what the call returned; the mean where it returned one value each.
+        if_uniform, if_constant: what it would return for equal probabilities and for the best constant, with its
+            weights, smoothing and reduction.
         seen: mean over the valid targets, without class weights and smoothing.
         expected: the same for equal probabilities. name: how people write it, such as ``ln 10``.
         standard_error: of ``seen``, from the spread between samples; NaN where there is only one target.
@@ -204,6 +208,8 @@ class FirstLoss(Evidence):
     where: str = ""
     reduction: str = "mean"
     reported: float = math.nan
+    if_uniform: float = math.nan
+    if_constant: float = math.nan
     seen: float
     expected: float
     name: str

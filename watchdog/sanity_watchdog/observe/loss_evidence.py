@@ -128,6 +128,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             target_low=values["label_low"],
             target_high=values["label_high"],
             log_target=facts.log_target,
+            perfect=values["perfect"],
             **common,
         )
     if facts.kind == "distance" and "label_low" in values:
@@ -176,7 +177,8 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
     if "seen" not in values or not (values.get("k", 2) > 1):
         return None
     k = int(values.get("k", 0))
-    if facts.function == "nll_loss" and not values["log_error"] <= LOG_ERROR:
+    error = values.get("row_log_error", values["log_error"] if facts.function == "nll_loss" else 0.0)
+    if not error <= LOG_ERROR:
         return None
     targets = int(values.get("targets", 0))
     value, objective = values.get("value", math.nan), values.get("objective", math.nan)
@@ -190,18 +192,20 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         where=facts.where,
         reduction=facts.reduction,
         reported=value,
+        if_uniform=values["if_uniform"],
+        if_constant=values["if_constant"],
         seen=values["seen"],
         expected=expected,
-        name=f"ln {round(math.exp(expected)):,}",
+        name="equal probabilities" if facts.kind == "divergence" else f"ln {round(math.exp(expected)):,}",
         standard_error=values["standard_error"],
         targets=targets,
         samples=int(values["samples"]),
         classes=k,
-        spread=values["spread"],
-        common=values["common"],
+        spread=values.get("spread", math.nan),
+        common=values.get("common", math.nan),
         top_class=int(values.get("top_class", -1)),
         fit=values.get("fit", math.nan),
-        prior=values["prior"],
+        prior=values.get("prior", math.nan),
         contrastive=bool(values.get("positions", 0) or (values.get("first_only", 0) and facts.shape[:1] != (1,))),
         cosine=facts.cosine,
         undivided=summed or by_hand,
@@ -242,8 +246,8 @@ def opening(facts: Facts, values: Values, started: FirstLoss | None, tags: Tags)
         return
     each = " per output" if facts.kind == "binary" else ""
     total = f", {started.reported:.4g} as a sum over {started.targets:,}" if facts.reduction == "sum" else ""
-    expected = f"{started.name} = {started.expected:.3f}"
-    yield Vital(key="loss", text=f"first loss {started.seen:.3f}{each} ({expected}{total})", **tags)
+    equals = f"{started.name} = {started.expected:.3f}"
+    yield Vital(key="loss", text=f"first loss {started.seen:.3f}{each} ({equals}{total})", **tags)
     error = {"first_loss_error": started.standard_error} if math.isfinite(started.standard_error) else {}
     yield Scalars(values={"first_loss": started.seen, "ln_k": started.expected, **error}, **tags)
 

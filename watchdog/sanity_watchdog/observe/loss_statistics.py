@@ -118,8 +118,16 @@ def _classes(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
     reference = expected.cross_entropy(
         target, k, axis, options.get("weight"), ignore, options.get("label_smoothing", 0.0), _reduction(call)
     )
-    numbers |= {"perfect": reference.perfect, "targets": reference.targets}
-    return numbers | _excess(part.float(), labels, ignore)
+    return numbers | _references(reference) | _excess(part.float(), labels, ignore)
+
+
+def _references(reference: expected.Reference) -> Numbers:
+    return {
+        "targets": reference.targets,
+        "perfect": reference.perfect,
+        "if_uniform": reference.uniform,
+        "if_constant": reference.prior,
+    }
 
 
 def _labels(target: Tensor, ignore: int) -> Numbers:
@@ -221,18 +229,25 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
     )
     rate = y.mean()
     numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
-    numbers |= {"perfect": reference.perfect, "targets": reference.targets, "seen": loss.mean()}
+    numbers |= _references(reference) | {"seen": loss.mean()}
     numbers |= {"prior": -(expected.xlogx(rate) + expected.xlogx(1 - rate)), "spread": z.std(), "common": z.mean()}
     return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 
 
 def _divergence(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
-    axes = range(scores.ndim) if scores.numel() <= LIMIT else [scores.ndim - 1]
-    z = scores if scores.numel() <= LIMIT else scores.reshape(-1, scores.shape[-1])[: LIMIT // scores.shape[-1] + 1]
-    axes = [a for a in axes if a < z.ndim]
-    logs = torch.stack([z.float().logsumexp(a).abs().amax() for a in axes])
-    sums = torch.stack([(z.float().sum(a) - 1).abs().amax() for a in axes])
-    return ends(scores) | ends(target, "label_") | {"log_error": logs.amin(), "sum_error": sums.amin()}
+    part, cut = few_rows(scores, scores.ndim - 1)
+    z, given = part.float(), target[cut].float()
+    log_target = bool(call.arguments.get("log_target"))
+    t = given.exp() if log_target else given.clamp_min(0)
+    axes = range(z.ndim)
+    logs = torch.stack([z.logsumexp(a).abs().amax() for a in axes])
+    sums = torch.stack([(z.sum(a) - 1).abs().amax() for a in axes])
+    numbers = ends(scores) | ends(target, "label_") | {"log_error": logs.amin(), "sum_error": sums.amin()}
+    numbers |= _references(expected.kl_div(t, _reduction(call)))
+    loss = (expected.xlogx(t) - t * z).sum(-1)
+    uniform = (expected.xlogx(t).sum(-1) + math.log(z.shape[-1]) * t.sum(-1)).mean()
+    numbers |= {"row_log_error": logs[-1], "uniform": uniform, "seen": loss.mean(), "rows": _number(loss.numel(), z)}
+    return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 
 
 def _distance(prediction: Tensor, truth: Tensor) -> Numbers:

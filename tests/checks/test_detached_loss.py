@@ -1,0 +1,25 @@
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.alerts import Alert
+from sanity_watchdog.checks import Check
+from sanity_watchdog.checks.detached_loss import detached_loss
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.losses import Cut, DetachedLoss
+
+CUTS = [Cut(name, "model.py:12") for name in ("argmax", "detach", "no_grad", "item")]
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (detached_loss, DetachedLoss(attached=False)),
+    *((detached_loss, DetachedLoss(attached=False, cut=cut)) for cut in CUTS),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [(detached_loss, DetachedLoss(attached=True))]
+
+
+@pytest.mark.parametrize("cut", CUTS, ids=lambda c: c.operation)
+def test_the_operation_and_its_line_are_named(cut: Cut) -> None:
+    (alert,) = detached_loss(DetachedLoss(attached=False, cut=cut))
+    assert isinstance(alert, Alert)
+    assert cut.operation in alert.message
+    assert alert.where == "model.py:12"

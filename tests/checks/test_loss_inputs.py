@@ -1,0 +1,141 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.alerts import Alert
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wrong_loss_input
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, Origin, SoftmaxLoss
+
+LOGITS = SoftmaxLoss(
+    function="cross_entropy",
+    where="train.py:31",
+    shape=(32, 10),
+    target_shape=(32,),
+    value=2.31,
+    low=-1.2,
+    high=1.4,
+    classes=10,
+    rows=32,
+    sum_error=3.1,
+    column_error=9.0,
+    log_error=2.4,
+    perfect=0.0,
+)
+PROBABILITIES = replace(LOGITS, low=0.06, high=0.15, sum_error=1e-7, column_error=2.4, log_error=1.3)
+SOFTMAX = Origin("softmax", (32, 10), 1, "model.py:12")
+LOGS = replace(LOGITS, function="nll_loss", low=-2.6, high=-2.1, sum_error=24.0, log_error=2e-7, logs=True)
+RAW = replace(LOGITS, function="nll_loss", value=-0.08)
+BINARY = BinaryLoss(
+    function="binary_cross_entropy_with_logits",
+    where="train.py:31",
+    shape=(32, 6),
+    target_shape=(32, 6),
+    value=0.7,
+    low=-0.6,
+    high=0.8,
+    perfect=0.0,
+)
+KL = DivergenceLoss(
+    function="kl_div",
+    shape=(32, 10),
+    low=-3.0,
+    high=-1.9,
+    log_error=1e-7,
+    sum_error=20.0,
+    target_low=0.0,
+    target_high=0.9,
+)
+MSE = DistanceLoss(function="mse_loss", shape=(32, 1), low=0.1, high=0.9)
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (double_softmax, replace(PROBABILITIES, origin=SOFTMAX)),
+    (double_softmax, PROBABILITIES),
+    (double_softmax, replace(PROBABILITIES, stage="validation")),
+    (
+        double_softmax,
+        replace(PROBABILITIES, rows=1, shape=(1, 10), origin=Origin("softmax", (1, 10), 1, "model.py:12")),
+    ),
+    (double_softmax, replace(PROBABILITIES, sum_error=2e-3, dtype="bfloat16")),
+    (double_softmax, replace(LOGITS, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 10), None, "model.py:12"))),
+    (double_softmax, replace(BINARY, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 6), None, "model.py:12"))),
+    (wrong_loss_input, RAW),
+    (wrong_loss_input, replace(RAW, low=0.0, high=0.9, sum_error=1e-7, value=-0.1)),
+    (wrong_loss_input, replace(RAW, log_error=math.nan)),
+    (wrong_loss_input, replace(LOGITS, classes=1, shape=(32, 1), value=0.0)),
+    (wrong_loss_input, replace(LOGITS, origin=Origin("softmax", (32, 10), 0, "model.py:12"))),
+    (wrong_loss_input, replace(LOGS, origin=Origin("log_softmax", (32, 10), 0, "model.py:12"), log_error=2.0)),
+    (wrong_loss_input, replace(LOGITS, low=0.0, high=0.3, column_error=1e-7, sum_error=0.8)),
+    (wrong_loss_input, replace(BINARY, low=-3.0, high=-0.1, origin=Origin("logsigmoid", (32, 6), None, "model.py:12"))),
+    (wrong_loss_input, replace(KL, log_error=1.4, sum_error=1e-7, low=0.0, high=0.9)),
+    (wrong_loss_input, replace(KL, log_error=3.0, sum_error=4.0, low=-1.0, high=2.0)),
+    (wrong_loss_input, replace(KL, target_low=-4.0, target_high=-0.1)),
+    (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (double_softmax, LOGITS),
+    (double_softmax, BINARY),
+    (double_softmax, replace(BINARY, low=0.4, high=0.6)),
+    (double_softmax, replace(BINARY, logits=False, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 6)))),
+    (double_softmax, replace(LOGITS, origin=Origin("log_softmax", (32, 10), 1), log_error=1e-7, high=-0.1)),
+    (double_softmax, replace(PROBABILITIES, rows=1, classes=2)),
+    (double_softmax, replace(PROBABILITIES, rows=3, sum_error=2e-3, dtype="bfloat16")),
+    (double_softmax, replace(PROBABILITIES, high=1.2)),
+    (double_softmax, replace(LOGITS, sum_error=1e-3, low=0.0, high=0.9)),
+    (wrong_loss_input, LOGITS),
+    (wrong_loss_input, LOGS),
+    (wrong_loss_input, replace(LOGS, log_error=0.05, dtype="bfloat16", low=-11.0)),
+    (wrong_loss_input, replace(RAW, logs=True)),
+    (wrong_loss_input, replace(LOGITS, origin=Origin("log_softmax", (32, 10), 1))),
+    (wrong_loss_input, replace(PROBABILITIES, origin=SOFTMAX)),
+    (wrong_loss_input, replace(LOGITS, origin=Origin("softmax", (4, 8, 10), 2), shape=(32, 10))),
+    (wrong_loss_input, BINARY),
+    (wrong_loss_input, KL),
+    (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),
+]
+
+
+def fires(check: Check[Any], seen: Evidence) -> bool:
+    return any(isinstance(f, Alert) for f in check(seen))
+
+
+@pytest.mark.parametrize("seen", [MSE, LOGS], ids=["mse", "nll"])
+def test_other_losses_are_skipped(seen: Evidence) -> None:
+    assert [type(f) for f in double_softmax(seen)] == [Skip]
+
+
+def test_a_sigmoid_that_could_not_be_seen_is_skipped() -> None:
+    assert [type(f) for f in double_softmax(replace(BINARY, followed=False))] == [Skip]
+
+
+@pytest.mark.parametrize(
+    ("rows", "classes", "dtype", "enough"),
+    [
+        (1, 2, "float32", False),
+        (2, 2, "float32", False),
+        (3, 2, "float32", True),
+        (1, 10, "float32", True),
+        (1, 10, "bfloat16", False),
+        (3, 1000, "float16", False),
+        (4, 10, "bfloat16", True),
+        (8, 2, "float16", True),
+    ],
+)
+def test_how_many_rows_prove_probabilities(rows: int, classes: int, dtype: str, enough: bool) -> None:
+    assert sums_to_one(0.0, 0.1, 0.9, rows, classes, dtype) is enough
+
+
+def test_the_line_of_the_softmax_is_in_the_hint() -> None:
+    (alert,) = double_softmax(replace(PROBABILITIES, origin=SOFTMAX))
+    assert isinstance(alert, Alert)
+    assert alert.where == "train.py:31"
+    assert "model.py:12" in alert.hint
+
+
+def test_a_softmax_over_positions_of_another_shape() -> None:
+    right = replace(LOGITS, shape=(80, 12), classes=12, origin=Origin("log_softmax", (8, 10, 12), 2))
+    assert not fires(wrong_loss_input, right)
+    assert fires(wrong_loss_input, replace(right, origin=Origin("log_softmax", (8, 10, 12), 1)))

@@ -1,0 +1,122 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.targets import bad_targets, misaligned_targets, padding_in_loss
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.targets import TargetRange, TokenTargets
+
+LABELS = TargetRange(
+    function="cross_entropy",
+    where="train.py:31",
+    classes=10,
+    low=0,
+    high=9,
+    ignore_index=-100,
+    valid=32,
+    total=32,
+    shape=(32,),
+    input_shape=(32, 10),
+    whole_samples=True,
+)
+SOFT = replace(
+    LABELS, classes=0, ignore_index=None, dtype="float32", low=0.0, high=1.0, shape=(32, 10), sum_low=1.0, sum_high=1.0
+)
+BINARY = replace(
+    LABELS, function="binary_cross_entropy_with_logits", classes=0, ignore_index=None, dtype="float32", high=1.0
+)
+SIGNED = replace(BINARY, function="soft_margin_loss", low=-1.0)
+TEXT = TokenTargets(
+    function="cross_entropy",
+    where="train.py:31",
+    causal=True,
+    length=24,
+    valid=700,
+    agreement=((-1, 0.01), (0, 0.02), (1, 0.998), (2, 0.02)),
+    distinct=60,
+)
+
+
+def shifted(best: int, share: float = 1.0, **more: Any) -> TokenTargets:
+    return replace(TEXT, agreement=tuple((s, share if s == best else 0.02) for s in (-1, 0, 1, 2)), **more)
+
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (bad_targets, replace(LABELS, low=1, high=10)),
+    (bad_targets, replace(LABELS, low=-1)),
+    (bad_targets, replace(LABELS, high=255)),
+    (bad_targets, replace(LABELS, high=41)),
+    (bad_targets, replace(LABELS, low=math.nan, high=math.nan, valid=0)),
+    (bad_targets, replace(LABELS, ignore_index=0, low=1, valid=29)),
+    (bad_targets, replace(SOFT, low=-0.2)),
+    (bad_targets, replace(SOFT, sum_low=0.0, sum_high=3.0)),
+    (bad_targets, replace(SOFT, shape=(32,), input_shape=(32,), sum_low=14.0, sum_high=14.0)),
+    (bad_targets, replace(BINARY, high=255.0)),
+    (bad_targets, replace(BINARY, low=-1.0)),
+    (bad_targets, replace(SIGNED, low=0.0)),
+    (
+        bad_targets,
+        replace(SOFT, shape=(32,), low=math.nan, sum_low=math.nan, sum_high=math.nan, error="RuntimeError: x"),
+    ),
+    (bad_targets, replace(LABELS, shape=(32, 10), low=math.nan, high=math.nan, error="RuntimeError: x", valid=-1)),
+    (bad_targets, replace(LABELS, shape=(31,), error="ValueError: Expected input batch_size to match")),
+    (padding_in_loss, replace(TEXT, padding=0.62, token=0)),
+    (misaligned_targets, shifted(0)),
+    (misaligned_targets, shifted(-1)),
+    (misaligned_targets, shifted(2)),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (bad_targets, LABELS),
+    (bad_targets, replace(LABELS, classes=11)),
+    (bad_targets, replace(LABELS, valid=20)),
+    (bad_targets, replace(LABELS, valid=0, low=math.nan, high=math.nan, reduction="sum")),
+    (bad_targets, replace(LABELS, ignore_index=0, low=1, valid=29, whole_samples=False)),
+    (bad_targets, replace(LABELS, ignore_index=0)),
+    (bad_targets, SOFT),
+    (bad_targets, replace(SOFT, sum_low=0.99, sum_high=1.01)),
+    (bad_targets, BINARY),
+    (bad_targets, replace(BINARY, low=0.2, high=0.7)),
+    (bad_targets, SIGNED),
+    (padding_in_loss, TEXT),
+    (padding_in_loss, replace(TEXT, padding=0.2)),
+    (misaligned_targets, TEXT),
+    (misaligned_targets, shifted(0, causal=False)),
+    (misaligned_targets, shifted(0, share=0.8)),
+    (misaligned_targets, shifted(2, elsewhere=True)),
+    (misaligned_targets, replace(TEXT, agreement=((-1, 1.0), (0, 1.0), (1, 1.0), (2, 1.0)))),
+]
+
+
+def only(check: Check[Any], seen: Evidence) -> Alert:
+    (found,) = (f for f in check(seen) if isinstance(f, Alert))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        pytest.param(replace(LABELS, low=1, high=10), "subtract 1", id="from one"),
+        pytest.param(replace(LABELS, low=-1), "ignore_index=-1", id="minus one"),
+        pytest.param(replace(LABELS, high=255), "ignore_index=255", id="255"),
+        pytest.param(replace(LABELS, high=41), "42 outputs", id="another data set"),
+        pytest.param(replace(BINARY, high=255.0), "divide by 255", id="mask"),
+    ],
+)
+def test_the_hint_follows_the_range(seen: TargetRange, words: str) -> None:
+    assert words in only(bad_targets, seen).hint
+
+
+def test_several_labels_per_sample_are_no_certainty() -> None:
+    assert only(bad_targets, replace(SOFT, sum_low=0.0, sum_high=3.0)).severity is Severity.WARNING
+
+
+def test_too_few_tokens_are_skipped() -> None:
+    assert [type(f) for f in misaligned_targets(replace(TEXT, valid=4))] == [Skip]
+
+
+def test_autoencoders_may_predict_their_input() -> None:
+    assert not list(misaligned_targets(shifted(0, causal=False)))
