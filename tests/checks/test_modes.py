@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,11 +20,18 @@ BACKBONE = Resting(name="backbone", kind="Sequential", layers=("backbone.1 (Batc
 ROOT = Resting(name="", kind="Classifier", layers=("net.1 (BatchNorm1d)", "net.3 (Dropout)"))
 BATCH_NORM = Resting(name="net.1", kind="BatchNorm1d", layers=("net.1 (BatchNorm1d)",), alone=True)
 CALL = DropoutCall(function="dropout", rate=0.5, owner="Net", where="net.py:12")
-FITS = Normalisation(name="norm", shift=0.1, spread=1.1, elements=64, momentum=0.1, updates=60)
-SHIFTED = Normalisation(name="norm", shift=3.0, spread=1.1, elements=64, momentum=0.001, updates=60)
-NEVER = Normalisation(name="norm", shift=0.2, spread=60.0, elements=64, momentum=0.1, updates=0)
-BROKEN = Normalisation(name="norm", shift=float("nan"), spread=1.0, elements=64, momentum=0.1, updates=60)
-SMALL = Normalisation(name="norm", shift=3.0, spread=9.0, elements=4, momentum=0.1, updates=60)
+FITS = Normalisation(name="norm", shift=0.3, spread=1.3, rows=32, momentum=0.1, updates=34)
+SHIFTED = replace(FITS, shift=3.0)
+NARROW = replace(FITS, spread=0.2)
+BROKEN = replace(FITS, shift=float("nan"))
+FIXED = replace(FITS, shift=0.35, momentum=0.0, updates=8)
+SLOW = replace(FITS, shift=3.0, momentum=0.01)
+SMALL = replace(FITS, shift=3.0, spread=9.0, rows=4)
+
+
+def statistics(*samples: Normalisation) -> RunningStatistics:
+    return RunningStatistics(samples=tuple((one,) for one in samples))
+
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(ROOT,), modules=5)),
@@ -53,19 +61,22 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
         extreme_dropout,
         Dropouts(calls=(DropoutCall(function="dropout", rate=0.5, owner="net.3", where="net.py:12", meant=True),)),
     ),
-    (stale_statistics, RunningStatistics(samples=((FITS,), (SHIFTED,), (SHIFTED,)))),
-    (stale_statistics, RunningStatistics(samples=((NEVER,), (NEVER,)))),
-    (stale_statistics, RunningStatistics(samples=((BROKEN,), (BROKEN,)))),
+    (stale_statistics, statistics(FITS, SHIFTED, SHIFTED)),
+    (stale_statistics, statistics(NARROW, NARROW)),
+    (stale_statistics, statistics(BROKEN, BROKEN)),
+    (stale_statistics, statistics(FIXED, FIXED)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(), modules=5)),
     (extreme_dropout, Dropouts(rates=(("net.2", 0.1), ("net.4", 0.9)))),
     (extreme_dropout, Dropouts(calls=(), stage="validation")),
-    (stale_statistics, RunningStatistics(samples=((FITS,), (FITS,)))),
-    (stale_statistics, RunningStatistics(samples=((SHIFTED,), (FITS,)))),
-    (stale_statistics, RunningStatistics(samples=((SHIFTED, FITS), (FITS, SHIFTED)[:1]))),
-    (stale_statistics, RunningStatistics(samples=((SHIFTED,),))),
-    (stale_statistics, RunningStatistics(samples=((SMALL,), (SMALL,)))),
+    (stale_statistics, statistics(FITS, FITS)),
+    (stale_statistics, statistics(SHIFTED, FITS)),
+    (stale_statistics, statistics(replace(FIXED, shift=0.2), FIXED)),
+    (stale_statistics, RunningStatistics(samples=((SHIFTED, FITS), (replace(SHIFTED, name="other"), FITS)))),
+    (stale_statistics, statistics(SHIFTED)),
+    (stale_statistics, statistics(SMALL, SMALL)),
+    (stale_statistics, statistics(SLOW, SLOW)),
 ]
 
 
@@ -108,13 +119,12 @@ def test_the_limit_of_dropout_is_an_option() -> None:
     assert list(extreme_dropout(seen, rate=0.9))
 
 
-def test_statistics_that_were_never_updated_are_told_apart() -> None:
-    never = only(stale_statistics, RunningStatistics(samples=((NEVER,), (NEVER,))))
-    slow = only(stale_statistics, RunningStatistics(samples=((SHIFTED,), (SHIFTED,))))
-    assert "never updated" in never.hint
-    assert "momentum=0.001" in slow.hint
+def test_statistics_that_cannot_move_are_told_apart() -> None:
+    assert "momentum=0 " in only(stale_statistics, statistics(FIXED, FIXED)).hint
+    assert "two kinds" in only(stale_statistics, statistics(SHIFTED, SHIFTED)).hint
 
 
-def test_small_batches_are_skipped_with_a_reason() -> None:
-    (found,) = stale_statistics(RunningStatistics(samples=((SMALL,), (SMALL,))))
+@pytest.mark.parametrize("layer", [SMALL, SLOW], ids=["small-batches", "still-settling"])
+def test_what_cannot_be_judged_is_skipped_with_a_reason(layer: Normalisation) -> None:
+    (found,) = stale_statistics(statistics(layer, layer))
     assert isinstance(found, Skip)

@@ -1,6 +1,6 @@
 """Modes: what trains in eval mode, what drops too much, statistics that do not fit."""
 
-import statistics
+import math
 from collections.abc import Sequence
 
 from ..alerts import Severity, number
@@ -10,15 +10,20 @@ from .check import Findings, Skip, check
 DROPS_NEARLY_ALL = 0.95
 """Dropout probability from which less than one value in twenty is left; usual ones are 0.1 to 0.5, rarely 0.8."""
 
-SHIFTED = 1.0
-"""Median distance of the running mean from the batch's, in standard deviations. Healthy networks after 55 steps:
-at most 0.3."""
-SPREAD = 4.0
-"""Factor between running and batch variance. Healthy networks after 55 steps: at most 1.6."""
+SHIFTED, SPREAD = 1.0, 4.0
+"""Median distance of the running mean from the batch's in standard deviations, and factor between the variances, of
+statistics that have taken in enough batches. Healthy networks with rates from 0.001 to 1 and batches of 16 and more:
+at most 0.3 and 1.3."""
+FIXED_SHIFT, FIXED_SPREAD = 0.3, 1.5
+"""The same for statistics that cannot move: their initial values are off by 0.35 to 0.9, and 1.6 to 5 times."""
+FIXED = 1e-4
+"""Momentum up to which statistics do not move within 10,000 steps."""
+TAKEN_IN = 0.95
+"""Share of the running statistics that must come from the batches: with momentum 0.1 after 29 of them."""
 SAMPLES = 2
 """Samples in which a layer must be off."""
-ELEMENTS = 16
-"""Values per channel in a batch: below, its own statistics are no measure (standard error of the mean 1/4)."""
+ROWS = 16
+"""Batch size below which the batch's own statistics are no measure: standard error of the mean 1/4."""
 
 
 @check("WD504", "eval-mode", Severity.ERROR, TrainingModes)
@@ -132,48 +137,74 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
 def stale_statistics(seen: RunningStatistics) -> Findings:
     """BatchNorm's running statistics are far from what the batches show.
 
-    **What it sees.** After 55 optimizer steps, at a few sampled steps, per layer: the median distance between running
-    and batch mean in standard deviations, and the factor between the variances. An alert needs a distance above 1 or a
-    factor above 4 in two samples in a row.
+    **What it sees.** At a few sampled steps, per layer: the median distance between running and batch mean in standard
+    deviations of the batch, and the factor between the variances. An alert needs a distance above 1 or a factor above 4
+    in two samples in a row, of statistics that come from the batches by 95 %; or 0.3 and 1.5 where the momentum keeps
+    them from moving at all.
 
     **Why it matters.** Training normalises with the batch, evaluation with the running statistics: the model that is
     evaluated is not the one that was trained.
 
-    **How to fix.** PyTorch's ``momentum`` is the share of the *new* value: 0.1, not 0.9 or 0.99 as elsewhere, and never
-    0. Where two kinds of data share a layer, give each its own.
+    **How to fix.** PyTorch's ``momentum`` is the share of the *new* value: 0.1, where others write 0.9, and never 0.
+    Where two kinds of data share a layer, give each its own::
+
+        nn.BatchNorm2d(64, momentum=0.0)   # before: the statistics stay 0 and 1
+        nn.BatchNorm2d(64)                 # after
 
     **When to ignore.** Where statistics are estimated anew after training, as stochastic weight averaging does.
 
-    **Limits.** Layers with fewer than 16 values per channel in a batch are left out; nothing inside compiled code.
+    **Limits.** Batches of fewer than 16 are left out, and so are layers in eval mode and compiled code.
 
     **Sources.** Ioffe and Szegedy 2015; Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021.
     """
-    recent = seen.samples[-SAMPLES:]
-    judged = [[n for n in layers if n.elements >= ELEMENTS] for layers in recent]
-    if len(recent) < SAMPLES or not all(judged):
-        yield Skip("not enough samples after 55 steps with batches that are large enough")
+    judged = [[n for n in layers if n.rows >= ROWS and _settled(n)] for layers in seen.samples[-SAMPLES:]]
+    if len(judged) < SAMPLES or not all(judged):
+        yield Skip(f"fewer than {SAMPLES} samples of settled statistics with batches of {ROWS}")
         return
-    off = [{n.name for n in layers if _off(n)} for layers in judged]
-    stale = set.intersection(*off)
-    if stale:
-        worst = sorted((n for n in judged[-1] if n.name in stale), key=lambda n: -_distance(n))
+    stale = set.intersection(*({n.name for n in layers if _excess(n) > 1} for layers in judged))
+    worst = sorted((n for n in judged[-1] if n.name in stale), key=_excess, reverse=True)
+    if worst:
         first = worst[0]
         yield stale_statistics.alert(
             seen,
-            f"running mean {number(first.shift)} deviations off (limit {number(SHIFTED)}), "
-            f"variance {number(first.spread)} times the batch's (limit {number(SPREAD)})",
+            f"against the batch, the running mean is {number(first.shift)} deviations off, "
+            f"the variance {number(first.spread)} times",
             hint=_statistics_hint(first),
             subjects=[n.name for n in worst],
             evidence={
                 "shift": first.shift,
                 "spread": first.spread,
-                "limit": SHIFTED,
                 "momentum": first.momentum,
                 "updates": first.updates,
                 "layers": len(worst),
-                "median_shift": statistics.median(n.shift for n in judged[-1]),
             },
         )
+
+
+def _fixed(layer: Normalisation) -> bool:
+    return layer.momentum is not None and layer.momentum <= FIXED
+
+
+def _settled(layer: Normalisation) -> bool:
+    if layer.momentum is None or _fixed(layer):
+        return True
+    return (1 - layer.momentum) ** layer.updates <= 1 - TAKEN_IN
+
+
+def _excess(layer: Normalisation) -> float:
+    """How far off, over the limit; infinite where it is not a number."""
+    shift, spread = (FIXED_SHIFT, FIXED_SPREAD) if _fixed(layer) else (SHIFTED, SPREAD)
+    if not (layer.spread > 0 and math.isfinite(layer.spread) and math.isfinite(layer.shift)):
+        return math.inf
+    return max(
+        layer.shift / shift, math.log(layer.spread) / math.log(spread), -math.log(layer.spread) / math.log(spread)
+    )
+
+
+def _statistics_hint(layer: Normalisation) -> str:
+    if _fixed(layer):
+        return f"momentum={number(layer.momentum)} keeps the initial statistics; PyTorch's default is 0.1"
+    return "look for data of two kinds that share the layer, or give each its own"
 
 
 def _count(number: int, what: str) -> str:
@@ -182,20 +213,3 @@ def _count(number: int, what: str) -> str:
 
 def _percent(share: float) -> str:
     return f"{number(100 * share)} %"
-
-
-def _off(layer: Normalisation) -> bool:
-    return not (layer.shift <= SHIFTED and 1 / SPREAD <= layer.spread <= SPREAD)
-
-
-def _distance(layer: Normalisation) -> float:
-    spread = max(layer.spread, 1 / layer.spread) if layer.spread > 0 else float("inf")
-    return max(layer.shift / SHIFTED, spread / SPREAD)
-
-
-def _statistics_hint(layer: Normalisation) -> str:
-    if not layer.updates:
-        return "the statistics were never updated: put the layer into training mode"
-    if layer.momentum is not None and layer.momentum < 0.01:
-        return f"momentum={number(layer.momentum)} keeps the old statistics; PyTorch's default is 0.1"
-    return "look for data of two kinds in one layer, or a momentum that is not the share of the new value"

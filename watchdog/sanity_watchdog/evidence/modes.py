@@ -81,7 +81,7 @@ class Normalisation:
         name: the layer.
         shift: median over channels of |batch mean - running mean| in standard deviations of the batch.
         spread: median over channels of running variance / batch variance.
-        elements: values per channel in the batch.
+        rows: batch size, of all calls of the step together.
         momentum: the layer's; None for a cumulative average.
         updates: batches that its statistics have seen.
     """
@@ -89,7 +89,7 @@ class Normalisation:
     name: str
     shift: float
     spread: float
-    elements: int
+    rows: int
     momentum: float | None
     updates: int
 

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
-from .compiled import compiled
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
@@ -69,7 +69,7 @@ class DropoutObserver(Observer):
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage != "validation" or at.run.module.training:
             return ()
-        if compiled(at.run.module):
+        if anything_compiled(at.run.module):
             at.emit(Unseen(codes=("WD505",), reason="compiled step", **at.tags()))
             return ()
         self._mode = _DropoutMode(at.run.module)

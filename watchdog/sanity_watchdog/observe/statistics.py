@@ -1,4 +1,4 @@
-"""Measures batches against the running statistics of normalisation layers, in a few late steps."""
+"""Measures batches against the running statistics of normalisation layers, in a few steps."""
 
 from collections.abc import Container, Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -13,15 +13,15 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import Normalisation, RunningStatistics
 from ..evidence.readings import Unseen
-from .compiled import compiled
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, is_plain
 from .run import Run
 
-FIRST = 55
-"""Optimizer steps before the first look: with momentum 0.1 the initial values weigh 0.9^55 = 0.3 % then."""
-LOOKS = 4
+FIRST = 8
+"""Optimizer steps before the first look; with momentum 0.1 statistics have settled after 29."""
+LOOKS = 6
 """Steps that are looked at in all."""
 KEPT = 2
 
@@ -41,14 +41,14 @@ class StatisticsObserver(Observer):
         for name, m in run.module.named_modules():
             if isinstance(m, _BatchNorm) and m.running_mean is not None and is_plain(m.running_mean):
                 self._layers[id(m.running_mean)] = plain_name(name), m
-        if not self._layers:
-            at.emit(Unseen(codes=("WD508",), reason="no BatchNorm with running statistics", **at.tags()))
+        reason = "too few steps" if self._layers else "no BatchNorm with running statistics"
+        at.emit(Unseen(codes=("WD508",), reason=reason, **at.tags()))
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
         if not due or not self._layers:
             return ()
-        if compiled(at.run.module):
+        if anything_compiled(at.run.module):
             at.emit(Unseen(codes=("WD508",), reason="compiled step", **at.tags()))
             return ()
         self._looks += 1
@@ -65,17 +65,15 @@ class StatisticsObserver(Observer):
 
     def _ask(self, at: Moment, mode: "_NormMode") -> None:
         known = [(*self._layers[key], calls) for key, calls in mode.calls.items()]
-        about = [(name, sum(c.elements for c in calls), layer.momentum) for name, layer, calls in known]
+        about = [(name, sum(c.rows for c in calls), layer.momentum) for name, layer, calls in known]
         if not known:
             return
         tags = at.tags()
 
         def then(values: Mapping[str, Tensor]) -> Iterable[RunningStatistics]:
             layers = tuple(
-                Normalisation(
-                    name=name, shift=shift, spread=spread, elements=elements, momentum=momentum, updates=int(updates)
-                )
-                for (name, elements, momentum), (shift, spread, updates) in zip(
+                Normalisation(name=name, shift=shift, spread=spread, rows=rows, momentum=momentum, updates=int(updates))
+                for (name, rows, momentum), (shift, spread, updates) in zip(
                     about, values["table"].tolist(), strict=True
                 )
             )
@@ -93,16 +91,16 @@ class _Call:
     variance: Tensor
     running_mean: Tensor
     running_variance: Tensor
-    elements: int
+    rows: int
 
 
 @torch.no_grad()
 def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
     """Shift, spread and updates ``(3,)`` of a layer whose calls are pooled."""
-    total = sum(c.elements for c in calls)
-    mean = sum((c.mean * (c.elements / total) for c in calls), torch.zeros_like(calls[0].mean))
+    total = sum(c.rows for c in calls)
+    mean = sum((c.mean * (c.rows / total) for c in calls), torch.zeros_like(calls[0].mean))
     second = sum(
-        ((c.variance + (c.mean - mean) ** 2) * (c.elements / total) for c in calls), torch.zeros_like(calls[0].mean)
+        ((c.variance + (c.mean - mean) ** 2) * (c.rows / total) for c in calls), torch.zeros_like(calls[0].mean)
     )
     variance = second + layer.eps
     shift = (mean - calls[0].running_mean).abs() / variance.sqrt()
@@ -147,9 +145,8 @@ class _NormMode(TorchFunctionMode):
         if not training or running_mean is None or running_var is None or id(running_mean) not in self._known:
             return
         x = values.detach()
-        elements = x.numel() // max(x.shape[1], 1)
-        if elements < 2:
+        if x.numel() // max(x.shape[1], 1) < 2:
             return
         variance, mean = torch.var_mean(x.float(), [d for d in range(x.dim()) if d != 1])
-        call = _Call(mean, variance, running_mean.float().clone(), running_var.float().clone(), elements)
+        call = _Call(mean, variance, running_mean.float().clone(), running_var.float().clone(), len(x))
         self.calls.setdefault(id(running_mean), []).append(call)
