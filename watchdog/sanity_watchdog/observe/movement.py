@@ -1,4 +1,4 @@
-"""Compares what an optimizer holds just before and just after it steps."""
+"""Compares what an optimizer holds just before and just after it steps, and with what it held at the start."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -19,6 +19,8 @@ from .tensors import Measuring
 
 EARLY = 6
 """Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
+KEPT, KEPT_EACH = 1 << 15, 64
+"""Elements of the start that are kept, in all and per parameter: 128 KiB."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
 HALF = (torch.float16, torch.bfloat16)
 
@@ -28,15 +30,15 @@ class Walk:
     """One optimizer, and what its sampled steps have shown.
 
     Attributes:
-        names: names of the parameters it holds.
-        strides: the first samples. steady: largest ratio, and number of samples, at no less than half the largest rate.
+        names: names of the parameters that it holds, by ``id``.
+        before: samples of its matrices taken just before the step that is under way. phase: where they begin.
+        early: the first steps. top, counted: largest step, and number of steps, at no less than half the largest rate.
     """
 
     index: int
     optimizer: Optimizer
     names: dict[int, str]
     before: dict[str, Tensor] = field(default_factory=dict)
-    pushed: dict[str, Tensor] = field(default_factory=dict)
     phase: int = 0
     early: list[Stride] = field(default_factory=list)
     top: Stride | None = None
@@ -44,7 +46,7 @@ class Walk:
     fastest: float = 0.0
 
     def keep(self, stride: Stride) -> None:
-        """Take one sample into account."""
+        """Take one step into account."""
         if len(self.early) < EARLY:
             self.early.append(stride)
         if stride.lr > 2 * self.fastest:
@@ -62,12 +64,14 @@ class MovementObserver(Observer):
     codes = ("WD316", "WD317")
 
     def __init__(self) -> None:
-        self._measuring = Measuring()
+        self._measuring, self._keeping = Measuring(), Measuring(KEPT, KEPT_EACH)
         self._run: Run | None = None
         self._walks: dict[int, Walk] = {}
         self._parameters: dict[str, nn.Parameter] = {}
         self._matrices: set[str] = set()
         self._from_zero: set[str] = set()
+        self._kept: dict[str, Tensor] = {}
+        self._pushed: set[str] = set()
         self._looked: dict[str, int] = {}
         self._moving: set[str] = set()
         self._samples = 0
@@ -81,41 +85,46 @@ class MovementObserver(Observer):
         for index, optimizer in enumerate(run.optimizers):
             held = {id(p): names[id(p)] for group in optimizer.param_groups for p in group["params"] if id(p) in names}
             self._walks[id(optimizer)] = Walk(index, optimizer, held)
+        self._kept = self._keeping.samples({n: self._parameters[n] for n in self._held()})
+        self._from_zero = set(self._kept)
+        for kept in _by_device(self._kept):
+            live = _sums((_packed(self._kept, kept) != 0).float()[:, None], self._kept, kept)
+            at.ask({"live": live}, lambda v, n=kept: self._from_zero.difference_update(_chosen(n, v)))  # type: ignore[misc]
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         walk = self._walks.get(id(optimizer))
         if walk is None:
             return
-        walk.before, walk.pushed = {}, {}
+        walk.before = {}
         if not at.sampled:
             return
         self._samples += 1
         walk.phase = 5 * self._samples
-        rates = _rates(optimizer, walk.names)
-        chosen = {n: self._parameters[n] for n, lr in rates.items() if lr != 0 and self._parameters[n].requires_grad}
-        chosen = {n: p for n, p in chosen.items() if p.grad is not None}
-        walk.before = self._measuring.samples(chosen, phase=walk.phase)
-        walk.pushed = self._measuring.samples({n: p.grad for n, p in chosen.items()}, phase=walk.phase)
+        chosen = {n: self._parameters[n] for n, lr in _rates(optimizer, walk.names).items() if lr != 0}
+        chosen = {n: p for n, p in chosen.items() if p.requires_grad and p.grad is not None}
+        self._compare(at, chosen)
+        matrices = {n: p for n, p in chosen.items() if n in self._matrices}
+        walk.before = self._measuring.samples(matrices, phase=walk.phase)
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         walk = self._walks.get(id(optimizer))
         if walk is None or not walk.before:
             return
-        chosen = {n: self._parameters[n] for n in walk.before if n in walk.pushed}
-        after = self._measuring.samples(chosen, phase=walk.phase)
-        attempt, lr = at.attempt, max((r for r in _rates(optimizer, walk.names).values()), default=math.nan)
-        for names, table in _tables(walk.before, after, walk.pushed):
+        after = self._measuring.samples({n: self._parameters[n] for n in walk.before}, phase=walk.phase)
+        attempt, lr = at.attempt, max(_rates(optimizer, walk.names).values(), default=math.nan)
+        for names in _by_device(after):
+            old, delta = _packed(walk.before, names), _packed(after, names) - _packed(walk.before, names)
+            sums = _sums(torch.stack([delta.square(), old.square(), torch.ones_like(old)], 1), walk.before, names)
 
             def arrived(values: Mapping[str, Tensor], names: list[str] = names) -> Iterator[Evidence]:
-                rows = dict(zip(names, values["moves"].tolist(), strict=True))
-                stride = self._stride(attempt, lr, rows)
+                stride = self._stride(attempt, lr, dict(zip(names, values["sums"].tolist(), strict=True)))
                 walk.keep(stride)
                 if math.isfinite(stride.ratio):
                     yield Scalars(**at.tags(), values={"update_ratio": stride.ratio})
                 yield self._movement(at)
 
-            at.ask({"moves": table}, arrived)
-        walk.before, walk.pushed = {}, {}
+            at.ask({"sums": sums}, arrived)
+        walk.before = {}
 
     def end(self, at: Moment) -> None:
         run = self._run
@@ -123,30 +132,43 @@ class MovementObserver(Observer):
             return
         if not self._samples and run.optimizers:
             at.emit(Unseen(**at.tags(), codes=self.codes, reason="no step through Lightning's optimizers"))
-        at.emit(Vital(**at.tags(), key="parameters", text=self._text(run)))
+        self._compare(at, {n: p for n, p in self._parameters.items() if n in self._kept})
+        at.ask({}, lambda _: [Vital(**at.tags(), key="parameters", text=self._text(run))])
+
+    def _held(self) -> set[str]:
+        """Names of what the optimizers hold."""
+        return {name for walk in self._walks.values() for name in walk.names.values()}
+
+    def _compare(self, at: Moment, chosen: Mapping[str, nn.Parameter]) -> None:
+        """Ask which parameters differ from their start, and which have a gradient where that would show."""
+        now = self._keeping.samples({n: p for n, p in chosen.items() if n in self._kept})
+        gradients = self._keeping.samples({n: chosen[n].grad for n in now})
+        for names in _by_device(now):
+            moved = _sums((_packed(now, names) != _packed(self._kept, names)).float()[:, None], now, names)
+            at.ask({"moved": moved}, lambda v, n=names: self._moving.update(_chosen(n, v)))  # type: ignore[misc]
+        for names in _by_device(gradients):
+            pull = _packed(gradients, names)
+            pushed = _sums((pull.isfinite() & (pull != 0)).float()[:, None], gradients, names)
+
+            def arrived(values: Mapping[str, Tensor], names: list[str] = names) -> None:
+                for name in self._pushed.intersection(names):
+                    self._looked[name] = self._looked.get(name, 0) + 1
+                self._pushed.update(_chosen(names, values))
+
+            at.ask({"pushed": pushed}, arrived)
 
     def _stride(self, attempt: int, lr: float, rows: Mapping[str, list[float]]) -> Stride:
-        """Pool the rows ``(update², weight², moved, pushed, seen)`` of one step."""
+        """Pool the rows ``(update², weight², seen)`` of one step."""
         update = weight = 0.0
-        matrices = 0
-        for name, (delta, size, moved, pushed, seen) in rows.items():
-            if moved:
-                self._moving.add(name)
-            if pushed:
-                self._looked[name] = self._looked.get(name, 0) + 1
-            if name not in self._matrices:
-                continue
-            if self._looked.get(name, 0) <= 1 and size == 0:
-                self._from_zero.add(name)
-            if name not in self._from_zero and pushed:
-                matrices += 1
-                scale = self._parameters[name].numel() / max(seen, 1)
-                update, weight = update + delta * scale, weight + size * scale
-        return Stride(attempt, lr, math.sqrt(update / weight) if weight else math.nan, matrices)
+        used = [name for name, (_, size, _) in rows.items() if size > 0 and name not in self._from_zero]
+        for name in used:
+            delta, size, seen = rows[name]
+            scale = self._parameters[name].numel() / seen
+            update, weight = update + delta * scale, weight + size * scale
+        return Stride(attempt, lr, math.sqrt(update / weight) if weight else math.nan, len(used))
 
     def _movement(self, at: Moment) -> Movement:
-        still = [n for n in self._looked if n not in self._moving]
-        looked = [self._parameters[n] for n in self._looked]
+        looked = {n: self._parameters[n] for n in self._looked}
         return Movement(
             **at.tags(),
             paces=tuple(
@@ -155,30 +177,26 @@ class MovementObserver(Observer):
                 if w.top is not None
             ),
             still=tuple(
-                Still(n, self._parameters[n].numel(), self._parameters[n].ndim > 1, self._looked[n]) for n in still
+                Still(n, p.numel(), p.ndim > 1, self._looked[n]) for n, p in looked.items() if n not in self._moving
             ),
-            elements=sum(p.numel() for p in looked),
-            half=any(p.dtype in HALF for p in looked),
+            elements=sum(p.numel() for p in looked.values()),
+            half=any(p.dtype in HALF for p in looked.values()),
         )
 
     def _text(self, run: Run) -> str:
         """How the parameters are doing, in the closing line."""
         every = self._parameters
         trainable = {n: p for n, p in every.items() if p.requires_grad}
-        held = {n for w in self._walks.values() for n in w.names.values()} & trainable.keys()
+        held = self._held() & trainable.keys()
         text = f"{sum(p.numel() for p in every.values()):,} parameters"
         if len(trainable) < len(every):
             text += f", {sum(p.numel() for p in trainable.values()):,} trainable"
-        optimizer = "the optimizer" if len(run.optimizers) == 1 else "optimizers"
-        text += (
-            f", {'all' if len(held) == len(trainable) else f'{len(held)} of {len(trainable)} tensors'} in {optimizer}"
-        )
-        moving = self._moving & held
-        if not held or not self._looked:
+        share = "all" if len(held) == len(trainable) else f"{len(held)} of {len(trainable)} tensors"
+        text += f", {share} in {'the optimizer' if len(run.optimizers) == 1 else 'optimizers'}"
+        if not held or not self._samples:
             return text
-        return text + (
-            ", all moving" if len(moving) == len(held) else f", {len(moving)} of {len(held)} tensors seen moving"
-        )
+        moving = len(self._moving & held)
+        return text + (", all moving" if moving == len(held) else f", {moving} of {len(held)} tensors seen moving")
 
 
 def _rates(optimizer: Optimizer, names: Mapping[int, str]) -> dict[str, float]:
@@ -196,27 +214,25 @@ def _searches(optimizer: Optimizer) -> bool:
     return isinstance(optimizer, torch.optim.LBFGS) or any("line_search_fn" in g for g in optimizer.param_groups)
 
 
-@torch.no_grad()
-def _tables(
-    before: Mapping[str, Tensor], after: Mapping[str, Tensor], gradients: Mapping[str, Tensor]
-) -> Iterator[tuple[list[str], Tensor]]:
-    """``(P, 5)`` sums per parameter: update², weight², moved, pushed by a finite gradient, seen; one per device."""
+def _by_device(samples: Mapping[str, Tensor]) -> list[list[str]]:
+    """Names of samples, those of one device together."""
     devices: dict[torch.device, list[str]] = {}
-    for name in after:
-        devices.setdefault(after[name].device, []).append(name)
-    for device, names in devices.items():
-        old = torch.cat([before[n].float() for n in names])
-        new = torch.cat([after[n].float() for n in names])
-        pull = torch.cat([gradients[n].float() for n in names])
-        delta = new - old
-        each = torch.stack([delta.square(), old.square(), (delta != 0).float(), torch.ones_like(old)], 1)
-        table = torch.zeros(len(names), 5, device=device)
-        table[:, [0, 1, 2, 4]] = table.new_zeros(len(names), 4).index_add_(0, _rows(before, names, device), each)
-        live = (pull.isfinite() & (pull != 0)).float()
-        table[:, 3] = table.new_zeros(len(names)).index_add_(0, _rows(gradients, names, device), live)
-        yield names, table
+    for name, values in samples.items():
+        devices.setdefault(values.device, []).append(name)
+    return list(devices.values())
 
 
-def _rows(samples: Mapping[str, Tensor], names: list[str], device: torch.device) -> Tensor:
+def _packed(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
+    return torch.cat([samples[n].detach().float() for n in names])
+
+
+def _sums(values: Tensor, samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
+    """``(P, K)`` sums over each parameter's rows of packed ``values``, shape ``(N, K)``."""
     counts = torch.tensor([samples[n].numel() for n in names])
-    return torch.repeat_interleave(torch.arange(len(names)), counts).to(device, non_blocking=True)
+    rows = torch.repeat_interleave(torch.arange(len(names)), counts).to(values.device, non_blocking=True)
+    return values.new_zeros(len(names), values.shape[1]).index_add_(0, rows, values)
+
+
+def _chosen(names: list[str], values: Mapping[str, Tensor]) -> set[str]:
+    """Names whose number is not zero."""
+    return {name for tensor in values.values() for name, (n,) in zip(names, tensor.tolist(), strict=True) if n}
