@@ -46,6 +46,7 @@ class Run:
         targets: other accelerators to judge for.
         num_classes, expected_loss: the callback's own arguments, only where no loss call can be read.
         every_n_steps: sampling interval.
+        batches: folder for the batches at which the run went wrong; empty where none are kept.
     """
 
     module: nn.Module
@@ -74,3 +75,4 @@ class Run:
     num_classes: int | None = None
     expected_loss: float | None = None
     every_n_steps: int = 101
+    batches: str = ""
