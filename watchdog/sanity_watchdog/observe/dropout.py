@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
+from .fastpath import has_fast_path
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -69,8 +70,8 @@ class DropoutObserver(Observer):
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage != "validation" or at.run.module.training:
             return ()
-        if anything_compiled(at.run.module):
-            at.emit(Unseen(codes=("WD505",), reason="compiled step", **at.tags()))
+        if anything_compiled(at.run.module) or has_fast_path(at.run.module):
+            at.emit(Unseen(codes=("WD505",), reason="compiled or fused step", **at.tags()))
             return ()
         self._mode = _DropoutMode(at.run.module)
         return (self._mode,)

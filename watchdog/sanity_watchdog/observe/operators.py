@@ -20,7 +20,7 @@ from .moment import Moment
 from .names import plain_name
 from .observer import Observer
 from .placement import loose_tensors
-from .recorder import WIDE, Recorder
+from .recorder import DIFFERS_IN_BACKWARD, WIDE, Recorder
 from .run import Run
 from .scene import named
 from .strangers import Following
@@ -71,13 +71,17 @@ class OperatorWatch(Observer):
         self._recorder = Recorder(at.run.module)
         scopes: list[AbstractContextManager[Any]] = [self._recorder.recording()]
         if at.run.accelerator == "cpu" and not has_fast_path(at.run.module):
-            self._following = Following(at.run.module)
+            self._following = Following(at.run.module, self._recorder)
             scopes.insert(0, self._following)
         return scopes
 
     def around_backward(self, at: Moment) -> Iterable[AbstractContextManager[Any]]:
         recorder = self._recorder
-        return () if recorder is None or recorder.active else (recorder.recording(),)
+        if recorder is None:
+            return ()
+        if recorder.saw(DIFFERS_IN_BACKWARD):
+            return (recorder.paused(),)
+        return () if recorder.active else (recorder.recording(),)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.stage == "validation":

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..evidence.portability import OperatorCall
@@ -17,6 +18,9 @@ from .names import plain_name
 from .site import is_ours, origin, user_line
 
 WIDE = (torch.float64, torch.complex128)
+DIFFERS_IN_BACKWARD = frozenset({"aten::prod"})
+"""Operators whose gradient is computed by another formula while a dispatch mode is active, so that its low bits differ:
+found by running every operator of torch's own test table, forward and backward, with and without this mode."""
 STATIC_IN_PRACTICE = ("aten::_ctc_loss",)
 """Tagged as data-dependent, though its result's shape follows from the arguments' shapes."""
 Place = tuple[str, str, str]
@@ -83,6 +87,25 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._stack.clear()
             for hook in hooks:
                 hook.remove()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the mode for a while: some operators choose another algorithm while any dispatch mode is active."""
+        only = getattr(torch._C, "_len_torch_dispatch_stack", int)() == 1
+        pop = getattr(_python_dispatch, "_pop_mode_temporarily", None)
+        if not (self.active and only and pop):
+            yield
+            return
+        with pop():
+            yield
+
+    def add(self, name: str) -> None:
+        """Write down an operator that runs while this is paused."""
+        self._found[name, self._place(), "", False] += 1
+
+    def saw(self, names: frozenset[str]) -> bool:
+        """Was one of these operators, named without overload, called?"""
+        return any(name.partition(".")[0] in names for name, *_ in self._found)
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         self._stack.append(self._names.get(id(module), ""))

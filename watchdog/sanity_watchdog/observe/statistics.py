@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import Normalisation, RunningStatistics
 from ..evidence.readings import Unseen
+from .fastpath import has_fast_path
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -48,8 +49,8 @@ class StatisticsObserver(Observer):
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
         if not due or not self._layers:
             return ()
-        if anything_compiled(at.run.module):
-            at.emit(Unseen(codes=("WD508",), reason="compiled step", **at.tags()))
+        if anything_compiled(at.run.module) or has_fast_path(at.run.module):
+            at.emit(Unseen(codes=("WD508",), reason="compiled or fused step", **at.tags()))
             return ()
         self._looks += 1
         self._mode = _NormMode(set(self._layers))

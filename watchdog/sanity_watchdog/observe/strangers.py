@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from ..evidence.runtime import Stranger
 from .calls import Marks
 from .placement import loose_tensors
-from .recorder import own_work
+from .recorder import Recorder, own_work
 from .site import user_line
 
 MAY_MEET = frozenset(
@@ -26,6 +26,19 @@ MAY_MEET = frozenset(
     }
 )  # fmt: skip
 """Functions whose arguments may be on different devices: indices, lengths, copies."""
+_VALUES_ONLY: dict[Any, str] = {
+    torch.linalg.eigvals: "aten::linalg_eig",
+    torch.linalg.eigvalsh: "aten::_linalg_eigh",
+    torch.linalg.svdvals: "aten::_linalg_svd",
+    torch.linalg.cond: "aten::_linalg_svd",
+    torch.linalg.matrix_rank: "aten::_linalg_svd",
+    torch.linalg.matrix_norm: "",
+    torch.linalg.norm: "",
+    torch.norm: "",
+    Tensor.norm: "",
+}
+"""Functions that skip the vectors where no gradient is needed, but compute them under any dispatch mode, which changes
+low bits of the values; and the operator that they call then."""
 MOVES = frozenset({"to", "cuda", "xpu", "type_as"})
 
 
@@ -46,14 +59,16 @@ class Following(TorchFunctionMode):
 
     Args:
         model: whose unregistered tensors are strangers from the start.
+        recorder: paused for functions that compute differently while it is active.
 
     Attributes:
         met: strangers that met tensors at home, each place once.
         error: what went wrong in here; nothing is followed after that.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, recorder: Recorder) -> None:
         super().__init__()
+        self._recorder = recorder
         self.met: dict[Stranger, None] = {}
         self.error: Exception | None = None
         self._strange: Marks[Stranger | None] = Marks()
@@ -64,10 +79,17 @@ class Following(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        out = func(*args, **kwargs)
+        inner = _VALUES_ONLY.get(func)
+        if inner is None:
+            out = func(*args, **kwargs)
+        else:
+            with self._recorder.paused():
+                out = func(*args, **kwargs)
         if self.error is None:
             try:
                 if not own_work():
+                    if inner:
+                        self._recorder.add(inner)
                     self._follow(func, args, kwargs, out)
             except Exception as error:  # noqa: BLE001
                 self.error = error
