@@ -5,6 +5,7 @@ from typing import Any
 from . import (
     batches,
     data,
+    dependence,
     detached_loss,
     gradient_flow,
     gradients,
@@ -25,6 +26,7 @@ from . import (
     portability,
     precision,
     progress,
+    ranks,
     scaler,
     schedules,
     shapes,
@@ -54,6 +56,9 @@ CHECKS: tuple[Check[Any], ...] = (
     data.unscaled_input,
     batches.repeated_batch,
     batches.batch_of_one,
+    dependence.mixed_samples,
+    dependence.sees_the_future,
+    dependence.input_ignored,
     progress.stuck_at_chance,
     progress.non_finite_loss,
     progress.loss_spike,
@@ -107,6 +112,9 @@ CHECKS: tuple[Check[Any], ...] = (
     modes.stale_statistics,
     loop.growing_graph,
     loop.stalled_step,
+    ranks.ranks_diverged,
+    ranks.ranks_share_data,
+    ranks.unequal_batches,
 )
 
 __all__ = ["CHECKS", "Check", "Findings", "Skip", "check"]

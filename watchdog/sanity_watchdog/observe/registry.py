@@ -2,6 +2,7 @@
 
 from .compilations import CompilationWatch
 from .data import Data
+from .dependence import DependenceWatch
 from .dropout import DropoutObserver
 from .flow import FlowWatch
 from .gradients import GradientWatch
@@ -18,6 +19,7 @@ from .observer import Observer
 from .operators import OperatorWatch
 from .parameters import ParameterObserver
 from .progress import Progress
+from .ranks import Ranks
 from .runtime import Runtime
 from .saturation import SaturationWatch
 from .scaler import ScalerWatch
@@ -35,6 +37,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     LossCalls,
     Data,
     Progress,
+    DependenceWatch,
     HalfWatch,
     ScalerWatch,
     LostUpdateWatch,
@@ -54,4 +57,5 @@ OBSERVERS: tuple[type[Observer], ...] = (
     MetricObserver,
     GraphObserver,
     StallObserver,
+    Ranks,
 )

@@ -1,0 +1,54 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.checks import Check, Skip
+from sanity_watchdog.checks.dependence import input_ignored, mixed_samples, sees_the_future
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.dependence import Dependence
+
+SEPARATE = Dependence(
+    function="cross_entropy",
+    where="train.py:20",
+    samples=32,
+    shape=(32, 10),
+    connected=True,
+    sharing=0.0,
+    influence=0.0,
+)
+MIXED = replace(SEPARATE, sharing=1.0, influence=0.3)
+CAUSAL = replace(SEPARATE, shape=(768, 64), later=0.0, position=11, length=24)
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (mixed_samples, MIXED),
+    (mixed_samples, replace(MIXED, sharing=0.5, influence=2e-4)),
+    (sees_the_future, replace(CAUSAL, later=0.7)),
+    (sees_the_future, replace(CAUSAL, later=math.inf)),
+    (input_ignored, replace(SEPARATE, connected=False)),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (mixed_samples, SEPARATE),
+    (mixed_samples, replace(MIXED, sharing=1 / 31)),
+    (mixed_samples, replace(MIXED, influence=1e-6)),
+    (mixed_samples, replace(MIXED, samples=3)),
+    (mixed_samples, replace(MIXED, mixing_reason="BatchNorm mixes samples on purpose")),
+    (sees_the_future, CAUSAL),
+    (sees_the_future, replace(CAUSAL, later=1e-6)),
+    (sees_the_future, SEPARATE),
+    (input_ignored, SEPARATE),
+]
+
+
+@pytest.mark.parametrize("check", [mixed_samples, sees_the_future, input_ignored])
+def test_what_could_not_be_asked_is_skipped_with_its_reason(check: Check[Any]) -> None:
+    (found,) = check(Dependence(reason="compiled step"))
+    assert isinstance(found, Skip)
+    assert found.reason == "compiled step"
+
+
+def test_a_reason_not_to_judge_mixing_leaves_the_future_judged() -> None:
+    seen = replace(CAUSAL, later=0.7, mixing_reason="BatchNorm mixes samples on purpose")
+    assert isinstance(next(iter(mixed_samples(seen))), Skip)
+    assert not isinstance(next(iter(sees_the_future(seen))), Skip)

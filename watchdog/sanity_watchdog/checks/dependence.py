@@ -1,0 +1,116 @@
+"""What outputs depend on: other samples, the future, the input at all."""
+
+import math
+
+from ..alerts import Severity, number
+from ..evidence.dependence import Dependence
+from .check import Findings, Skip, check
+
+MOST = 0.5
+"""Share of the other samples that must have an influence: mixing pairs on purpose reaches one or two."""
+FEWEST = 4
+"""Samples below which that share means nothing."""
+INFLUENCE = 1e-4
+"""Relative influence that counts; rounding of float16 sums stays below it only where there is none at all."""
+
+
+@check("WD131", "mixed-samples", Severity.ERROR, Dependence)
+def mixed_samples(seen: Dependence) -> Findings:
+    """The output of one sample depends on the other samples of its batch.
+
+    **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
+    weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
+    influence above 10⁻⁴ of the sample's own.
+
+    **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
+    and gives another answer for each batch it is evaluated in.
+
+    **How to fix.** Look for the axis: ``batch_first=True`` for attention, encoders and RNNs that get ``(batch, time,
+    features)``; ``dim=`` of softmax, mean and norms; ``view`` where ``transpose`` is meant.
+
+    **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
+    losses, graphs, and pairs that are mixed on purpose are not judged.
+
+    **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
+    functions, compiled parts, sharded strategies. Needs a classification loss and four samples.
+
+    **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
+    """
+    if seen.reason or seen.mixing_reason:
+        yield Skip(seen.reason or seen.mixing_reason)
+    elif math.isnan(seen.sharing) or seen.samples < FEWEST:
+        yield Skip("the axis of the batch was not recognised, or it has fewer than four samples")
+    elif seen.sharing >= MOST and seen.influence > INFLUENCE:
+        yield mixed_samples.alert(
+            seen,
+            f"the scores of one sample depend on {seen.sharing:.0%} of the other samples ({number(seen.influence)})",
+            hint="look for the wrong axis: batch_first=True, dim= of softmax, mean and norms, view for transpose",
+            where=seen.where,
+            evidence={"samples": seen.samples, "sharing": seen.sharing, "influence": seen.influence},
+        )
+
+
+@check("WD132", "sees-the-future", Severity.ERROR, Dependence, implied_by=("WD131",))
+def sees_the_future(seen: Dependence) -> Findings:
+    """A language model's scores depend on tokens that come later than the one they are for.
+
+    **What it sees.** The gradient of the scores at one position with respect to the embeddings of its own sequence,
+    from the graph of the first step. Only where the targets are the ids of that embedding, shifted by one.
+
+    **Why it matters.** The model copies the answer: the loss falls to nearly nothing, and generation is noise.
+
+    **How to fix.** Pass a causal mask: ``is_causal=True``, ``mask=nn.Transformer.generate_square_subsequent_mask(t)``,
+    a one-way RNN; check the mask's sign and that it reaches every layer.
+
+    **When to ignore.** Never where the next token is the target.
+
+    **Limits.** As for mixed-samples; masked, permuted and prefix models have other targets and are not judged. One
+    position of one sample is asked.
+
+    **Sources.** Karpathy, nanoGPT; TrainCheck 2025 on missing masks.
+    """
+    if seen.reason or seen.causal_reason:
+        yield Skip(seen.reason or seen.causal_reason)
+    elif math.isnan(seen.later):
+        yield Skip("the targets are not the ids of an embedding, shifted by one")
+    elif not seen.later <= INFLUENCE:
+        yield sees_the_future.alert(
+            seen,
+            f"position {seen.position} of {seen.length} depends on later tokens ({number(seen.later)} of earlier)",
+            hint="pass a causal mask (is_causal=True) to every layer; check its sign",
+            where=seen.where,
+            evidence={"position": seen.position, "length": seen.length, "later": seen.later},
+        )
+
+
+@check("WD133", "input-ignored", Severity.ERROR, Dependence, implied_by=("WD109",))
+def input_ignored(seen: Dependence) -> Findings:
+    """The scores do not depend on the batch at all.
+
+    **What it sees.** Whether the graph of the first step leads from the scores of a classification loss back to any
+    place where data of the batch met a weight.
+
+    **Why it matters.** Only the frequency of the labels can be learned.
+
+    **How to fix.** Look at ``forward``: a variable that is overwritten, a branch that returns a constant, features that
+    are computed and not used.
+
+    **When to ignore.** A model of the label frequencies alone.
+
+    **Limits.** A structural question: inputs that are multiplied by zero are not found here. Data that pass through
+    NumPy lose their track. Not where the step is compiled.
+
+    **Sources.** Karpathy: input-independent baseline.
+    """
+    if seen.reason:
+        yield Skip(seen.reason)
+    elif seen.connected is None:
+        yield Skip("no data of the batch met a weight, or no classification loss")
+    elif not seen.connected:
+        yield input_ignored.alert(
+            seen,
+            f"the scores {seen.shape} of {seen.function} do not depend on the batch",
+            hint="look in forward for a variable that is overwritten, or features that are computed and not used",
+            where=seen.where,
+            evidence={"samples": seen.samples},
+        )

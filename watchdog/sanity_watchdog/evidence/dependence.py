@@ -1,0 +1,40 @@
+"""Which inputs an output depends on."""
+
+import math
+from dataclasses import dataclass
+
+from .base import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dependence(Evidence):
+    """What one row of the scores of a loss call depends on, asked of the first step's graph.
+
+    Attributes:
+        function: the loss function. where: the user's line.
+        samples: samples in the batch. shape: shape of the scores.
+        connected: is there a path from the data to the scores? None where that was not asked.
+        sharing: share of the other samples that the row depends on, NaN where it was not asked.
+        influence: the largest of them, relative to the row's own sample.
+        later: influence of later positions relative to that of the earlier ones, NaN where it was not asked.
+        position: the row's position. length: positions of its sequence.
+        reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
+    """
+
+    function: str = ""
+    where: str = ""
+    samples: int = 0
+    shape: tuple[int, ...] = ()
+    connected: bool | None = None
+    sharing: float = math.nan
+    influence: float = math.nan
+    later: float = math.nan
+    position: int = -1
+    length: int = 0
+    reason: str = ""
+    mixing_reason: str = ""
+    causal_reason: str = ""
+
+    @property
+    def scope(self) -> str:
+        return self.where or self.stage

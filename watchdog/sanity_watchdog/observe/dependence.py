@@ -1,0 +1,124 @@
+"""What the scores depend on: one backward of one row of them, through the first step's own graph."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..evidence.dependence import Dependence
+from .batches import elements
+from .calls import Frontier, LossCall, Trace
+from .moment import Moment
+from .nodes import MOST, nodes
+from .observer import Observer, is_plain
+from .obstacles import mixing_on_purpose, obstacle
+from .sequences import Row, sequence_of
+
+CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
+STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
+"""Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
+COUNTS = 1e-4
+
+
+class DependenceWatch(Observer):
+    """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
+
+    codes = ("WD131", "WD132", "WD133")
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._asked = False
+
+    def batch(self, at: Moment, batch: Any) -> None:
+        self._batch = None if self._asked else batch
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if self._asked or not at.sync:
+            return
+        self._asked = True
+        with torch._C.DisableTorchFunction():
+            at.emit(self._look(at, loss))
+        self._batch = None
+
+    def _look(self, at: Moment, loss: Tensor) -> Dependence:
+        trace, tags = at.trace, at.tags()
+        if trace is None or not trace.followed:
+            return Dependence(
+                reason="compiled step" if trace is not None and trace.compiled else "step not seen", **tags
+            )
+        if at.run.strategy not in STRATEGIES:
+            return Dependence(reason=f"strategy {at.run.strategy}", **tags)
+        call = next((c for c in trace.calls if _supervised(c)), None)
+        if call is None or not trace.frontier:
+            return Dependence(**tags)
+        samples = _samples(self._batch)
+        tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
+        behind = list(nodes(call.input))
+        reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
+        if reason:
+            return Dependence(reason=reason, **tags)
+        ends = {f.tensor.grad_fn for f in trace.frontier}
+        if ends.isdisjoint(behind):
+            return Dependence(connected=False, **tags)
+        mixing = mixing_on_purpose(call, behind, samples, elements(self._batch), at.run.module)
+        found = self._ask(trace, call, samples, set(behind))
+        return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
+
+    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any]) -> dict[str, Any]:
+        reached = [f for f in trace.frontier if f.tensor.grad_fn in behind]
+        row = sequence_of(call, reached, samples)
+        scores = row.pick(call.input)
+        seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
+        gradients = torch.autograd.grad(
+            scores,
+            [f.tensor for f in reached],
+            seed.reshape(scores.shape).to(scores.dtype),
+            retain_graph=True,
+            allow_unused=True,
+        )
+        found: dict[str, Any] = {}
+        with torch.no_grad():
+            for place, gradient in zip(reached, gradients, strict=True):
+                if gradient is not None and is_plain(gradient):
+                    self._measure(found, row, place, gradient.detach().abs().float(), samples)
+        if row.ids is not None:
+            found |= {"position": row.position, "length": row.length}
+        return found
+
+    def _measure(self, found: dict[str, Any], row: Row, place: Frontier, mass: Tensor, samples: int) -> None:
+        axes = [a for a, size in enumerate(mass.shape[:2]) if size == samples]
+        if axes and samples > 1:
+            sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
+            if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
+                found |= {"sharing": sharing, "influence": influence}
+        if place.ids is not None and place.ids is row.ids and mass.shape[:2] == place.ids.shape:
+            line = mass[row.sample].flatten(1).amax(1) if mass.ndim > 2 else mass[row.sample]
+            earlier, later = float(line[: row.position + 1].amax()), line[row.position + 1 :]
+            if earlier > 0 and later.numel():
+                found["later"] = float(later.amax()) / earlier
+
+
+def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:
+    """Share of the other samples with an influence, and the largest one, relative to the sample's own."""
+    each = mass.movedim(axis, 0).flatten(1).amax(1) if mass.ndim > 1 else mass
+    own = float(each[sample])
+    if not own > 0:
+        return math.nan, math.nan
+    others = torch.cat([each[:sample], each[sample + 1 :]]) / own
+    return float((others > COUNTS).float().mean()), float(others.amax())
+
+
+def _supervised(call: LossCall) -> bool:
+    """Does it compare scores that have a graph with labels that differ?"""
+    scores, target = call.input, call.target
+    if call.name not in CLASSIFYING or call.traced or call.error or not (is_plain(scores) and is_plain(target)):
+        return False
+    if scores.grad_fn is None or not scores.ndim or scores.numel() < 2 or target.numel() < 2:
+        return False
+    return not bool((target == target.reshape(-1)[0]).all())
+
+
+def _samples(batch: Any) -> int:
+    lengths = [len(e.tensor) for e in elements(batch) if e.tensor.ndim]
+    return max(lengths, key=lengths.count) if lengths else 0

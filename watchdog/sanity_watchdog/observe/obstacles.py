@@ -1,0 +1,73 @@
+"""When the first step's graph must not be run twice, and when samples are meant to see each other."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .batches import Element
+from .calls import LossCall, Trace
+from .nodes import nodes
+
+GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "SegmentReduce", "IndexSelect")
+"""Nodes of message passing between the rows of a batch."""
+STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")
+
+
+def obstacle(trace: Trace, behind: Iterable[Any], loss: Tensor) -> str:
+    """Why the graph between the data and the scores must not be run a second time; empty where it may."""
+    if trace.obstacles:
+        return trace.obstacles[0]
+    for node in behind:
+        name = node.name()
+        if "CompiledFunction" in name:
+            return "a compiled part, whose buffers the real backward gets"
+        if "Checkpoint" in name:
+            return "gradient checkpointing, which repeats the forward"
+        if isinstance(node, torch.autograd.function.BackwardCFunction):
+            return f"the custom autograd function {name.removesuffix('Backward')}"
+        if getattr(node, "_backward_hooks", None) and "AccumulateGrad" not in name:
+            return "hooks on the graph"
+    if any("DDPSink" in node.name() for node, _ in zip(nodes(loss), range(8), strict=False)):
+        return "DDP that looks for unused parameters"
+    return ""
+
+
+def mixing_on_purpose(
+    call: LossCall, behind: Sequence[Any], samples: int, batch: Iterable[Element], module: nn.Module
+) -> str:
+    """Why the samples of this batch may depend on each other; empty where they must not."""
+    for node in behind:
+        name = node.name()
+        if "BatchNorm" in name and bool(getattr(node, "_saved_training", True)):
+            return "BatchNorm mixes samples on purpose"
+        if any(part in name for part in GRAPHS):
+            return f"{name.removesuffix('Backward0')} passes messages between rows"
+        if name.startswith(STATISTICS) and _over_batch(node):
+            return "statistics over the batch"
+    scores, target = call.input, call.target
+    if scores.ndim == 2 and scores.shape[1] in (samples, 2 * samples, len(scores)):
+        return "as many scores as samples: a contrastive loss"
+    flat = target.reshape(-1)
+    if not target.is_floating_point() and bool((flat == torch.arange(len(flat), device=flat.device)).all()):
+        return "targets that count the rows: a contrastive loss"
+    tensors = [*(e.tensor for e in batch), *module.buffers()]
+    if any(_adjacency(t, samples) for t in tensors):
+        return "a graph"
+    return ""
+
+
+def _over_batch(node: Any) -> bool:
+    try:
+        axes = node._saved_dim
+    except (AttributeError, RuntimeError):
+        return True
+    return not axes or 0 in axes
+
+
+def _adjacency(tensor: Tensor, samples: int) -> bool:
+    if tensor.layout is not torch.strided:
+        return True
+    edges = not tensor.is_floating_point() and tensor.ndim == 2 and len(tensor) == 2 and samples != 2
+    return edges or (tensor.ndim == 2 and tuple(tensor.shape) == (samples, samples))
