@@ -1,0 +1,1 @@
+"""The Watchdog tab of TensorBoard. Needs TensorBoard; imports neither torch nor Lightning."""
