@@ -1,5 +1,6 @@
 """Tiny real training runs, shared by the tests that need a Trainer."""
 
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
+
+_FOLDER = tempfile.TemporaryDirectory()
 
 
 def blobs(n: int = 256, d: int = 20, k: int = 10) -> tuple[Tensor, Tensor]:
@@ -76,7 +79,7 @@ def fp16(init_scale: float = 2.0**16, **kwargs: Any) -> MixedPrecision:
 
 
 def trainer(*callbacks: L.Callback, **kwargs: Any) -> L.Trainer:
-    """A quiet Trainer on the CPU that writes nothing."""
+    """A quiet Trainer on the CPU that leaves nothing behind."""
     settings = {
         "accelerator": "cpu",
         "devices": 1,
@@ -86,6 +89,7 @@ def trainer(*callbacks: L.Callback, **kwargs: Any) -> L.Trainer:
         "enable_progress_bar": False,
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
+        "default_root_dir": _FOLDER.name,
     }
     return L.Trainer(callbacks=list(callbacks), **{**settings, **kwargs})
 
