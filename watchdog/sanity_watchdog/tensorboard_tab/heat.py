@@ -20,7 +20,7 @@ class Quantity:
     """How a quantity is read.
 
     Attributes:
-        title: for people. unit: ``share``, ``bits`` (log2) or nothing.
+        title: for people. unit: ``share``, ``log2`` (a power of two), ``bits`` or nothing.
         worst: the side on which layers are ill: ``high``, ``low``, or ``far`` from the run's median.
         scale: ends of the colours; None takes them from the values.
         about: what the picture shows, in one sentence.
@@ -48,14 +48,10 @@ QUANTITIES = {
         "Share of each gradient that is exactly zero; ReLU and embeddings have many.",
     ),
     "log2_update_ratio": Quantity(
-        "Update ratio",
-        "bits",
-        "far",
-        None,
-        "log2 of the size of an update over the size of its weights; 2^-10 is usual.",
+        "Update ratio", "log2", "far", None, "Size of an update over the size of its weights; 2^-10 is usual."
     ),
     "log2_largest_gradient": Quantity(
-        "Largest gradient", "bits", "far", None, "log2 of the largest gradient of each layer, without the loss scale."
+        "Largest gradient", "log2", "far", None, "Largest gradient of each layer; float16 spans 2^-24 to 2^16."
     ),
 }
 """What is known about the quantities that observers emit, in the order in which the tab offers them."""
@@ -76,7 +72,7 @@ def known(name: str) -> Quantity:
     if name.endswith("_share"):
         guess = Quantity(title, "share", "high", (0, 1))
     elif name.startswith("log2_"):
-        guess = Quantity(title, "bits", "far")
+        guess = Quantity(title, "log2", "far")
     else:
         guess = Quantity(title)
     return QUANTITIES.get(name, guess)
@@ -115,7 +111,7 @@ def picture(name: str, series: Iterable[Series]) -> dict[str, Any] | None:
     if what.scale is not None:
         scale = what.scale
     elif what.worst == "far":
-        reach = max(high - centre, centre - low, 8.0 if what.unit == "bits" else 0.0)
+        reach = max(high - centre, centre - low, 8.0 if what.unit == "log2" else 0.0)
         scale = (centre - reach, centre + reach)
     else:
         scale = (low, high)

@@ -120,9 +120,9 @@ class Fit:
 
 
 def row(name: str, fits: Sequence[Fit]) -> dict[str, Any]:
-    """A run for the list of runs. The verdict is the last fit's; the alerts are those of every fit."""
+    """A run for the list of runs, as its last fit is."""
     last = fits[-1]
-    alerts = [a for fit in fits for a in fit.standing]
+    alerts = last.standing
     found = Counter(a.severity for a in alerts)
     codes: dict[str, dict[str, Any]] = {}
     for a in alerts:
@@ -136,6 +136,7 @@ def row(name: str, fits: Sequence[Fit]) -> dict[str, Any]:
         "verdict": last.verdict,
         "over": last.summary is not None,
         "fits": len(fits),
+        "earlier": sum(len(f.standing) for f in fits[:-1]),
         "counts": {s.name.lower(): found[s] for s in reversed(Severity)},
         "codes": codes,
         "step": last.step,
