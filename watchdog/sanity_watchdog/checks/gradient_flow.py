@@ -27,7 +27,7 @@ def uncleared_gradients(seen: Uncleared) -> Findings:
 
     **When to ignore.** Where the sum over all steps is what you want.
 
-    **Limits.** Looks at the first 16 sampled steps and at eight parameters of each optimizer.
+    **Limits.** Looks at the first ten sampled steps and at eight parameters of each optimizer.
 
     **Sources.** ``torch.optim.Optimizer.zero_grad``; Lightning's manual optimisation.
     """
@@ -41,7 +41,7 @@ def uncleared_gradients(seen: Uncleared) -> Findings:
         )
 
 
-@check("WD217", "discarded-gradients", Severity.ERROR, Discarded)
+@check("WD217", "discarded-gradients", Severity.ERROR, Discarded, implied_by=("WD311", "WD312"))
 def discarded_gradients(seen: Discarded) -> Findings:
     """What backward computed never reaches the weights.
 
@@ -59,7 +59,7 @@ def discarded_gradients(seen: Discarded) -> Findings:
 
     **When to ignore.** In a dry run on purpose.
 
-    **Limits.** Looks at the first 16 sampled steps (presence: the first 32) and at eight parameters of each optimizer.
+    **Limits.** Looks at the first ten sampled steps (presence: the first 32) and at eight parameters of each optimizer.
 
     **Sources.** Lightning's order of hooks: ``on_before_optimizer_step`` runs after backward.
     """

@@ -20,13 +20,15 @@ LARGE = 1e3
 """Gradient element that is large by itself."""
 RATIO = 1e4
 """Norm of the gradients over that of the weights. A sum over 65,000 tokens instead of a mean gives about 650."""
+FIRST = 4
+"""Samples that are judged by the ratio, and that later ones are compared with."""
 GROWTH = 1e4
 """Growth over the first samples' median."""
 NOTABLE = 10.0
 """Gradient element below which growth is no explosion: zero-initialised parts start from almost nothing."""
 
 
-@check("WD211", "non-finite-gradient", Severity.ERROR, BadGradients, implied_by=("WD142", "WD202", "WD303"))
+@check("WD211", "non-finite-gradient", Severity.ERROR, BadGradients, implied_by=("WD142", "WD202"))
 def non_finite_gradient(seen: BadGradients) -> Findings:
     """A gradient is NaN or infinite although the loss is finite.
 
@@ -153,7 +155,7 @@ def exploding_gradients(seen: GradientSizes, *, growth: float = GROWTH, ratio: f
     now = seen.largest[-1] if seen.largest else 0.0
     gone = now / seen.start if seen.start else math.inf
     grown = not gone < growth and not now < NOTABLE
-    early = seen.samples <= len(seen.largest) and not now < LARGE and not seen.ratio < ratio
+    early = seen.samples <= FIRST and not now < LARGE and not seen.ratio < ratio
     deep = seen.layers >= LAYERS and seen.span <= -OCTAVES and seen.samples >= SAMPLES
     if not (grown or early or deep):
         return

@@ -65,7 +65,6 @@ def stuck_scaler(seen: ScalerHistory, *, skipped_share: float = STUCK_SHARE) -> 
             seen,
             f"the loss scale collapsed from {seen.start_scale:g} to {seen.scale:.3g} (limit 1)",
             hint="the gradient overflows at any scale: look for a division by almost zero, keep that part in float32",
-            subjects=seen.bad,
             evidence=evidence,
         )
     elif seen.window >= FEWEST and seen.window_skipped >= skipped_share * seen.window:
@@ -73,7 +72,6 @@ def stuck_scaler(seen: ScalerHistory, *, skipped_share: float = STUCK_SHARE) -> 
             seen,
             f"{seen.window_skipped} of the last {seen.window} steps were skipped (limit {skipped_share:.0%})",
             hint=f"raise the scaler's growth_interval (now {interval}), or find out what overflows",
-            subjects=seen.bad,
             evidence=evidence,
         )
     elif seen.schedules_ahead > SPARE_STEPS + 2 * seen.attempts / max(interval, 1):

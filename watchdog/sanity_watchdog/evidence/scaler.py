@@ -19,7 +19,6 @@ class ScalerHistory(Evidence):
         constant: has the scale been the same whenever it was read?
         growth_interval: steps without overflow after which the scale doubles.
         schedules_ahead: steps that a schedule is ahead of its optimizer, since the eighth attempt.
-        bad: parameters with a non-finite gradient when they were last looked at.
     """
 
     attempts: int
@@ -31,7 +30,6 @@ class ScalerHistory(Evidence):
     constant: bool
     growth_interval: int
     schedules_ahead: int = 0
-    bad: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

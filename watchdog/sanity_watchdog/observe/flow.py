@@ -21,7 +21,7 @@ MOST = 8
 """Parameters of each optimizer that are looked at."""
 PER_TENSOR = 256
 """Elements of each that are looked at."""
-SAMPLES = 16
+SAMPLES = 10
 """Samples per run: these faults are there from the start."""
 FIRST = 32
 """Attempts at which the mere presence of gradients is checked without a sample."""
@@ -80,7 +80,7 @@ class FlowWatch(Observer):
         }
         self._seen = self._samples = 0
         self._last_attempt = -1
-        self._looking = False
+        self._looking = self._idle = False
 
     def batch(self, at: Moment, batch: object) -> None:
         self._looking = at.sampled and self._samples < SAMPLES
@@ -107,6 +107,9 @@ class FlowWatch(Observer):
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._seen += 1
+        if not self._looking and self._seen > FIRST and self._idle:
+            return
+        self._idle = not self._looking
         flow = self._flows.get(id(inner(optimizer)))
         if flow is None:
             return
@@ -120,8 +123,12 @@ class FlowWatch(Observer):
             self._ask(at, flow, optimizer)
         flow.renew()
 
-    @torch.no_grad()
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        if self._looking:
+            self._compare(at, optimizer)
+
+    @torch.no_grad()
+    def _compare(self, at: Moment, optimizer: Optimizer) -> None:
         flow = self._flows.get(id(inner(optimizer)))
         if flow is None or flow.before is None:
             return

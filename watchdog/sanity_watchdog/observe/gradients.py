@@ -78,7 +78,7 @@ class GradientWatch(Observer):
         if self._pending is not None:
             self._explain(at, self._pending, loss.grad_fn)
         if at.sampled:
-            self._loss = loss.detach().isfinite().all()
+            self._loss = loss.detach()
             self._root = loss.grad_fn if at.sync else None
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -93,16 +93,18 @@ class GradientWatch(Observer):
             return
         found = self._measuring.take(part(gradients, self._taken), phase=7 * self._taken)
         self._taken += 1
-        device = self._run.device
-        finite = self._loss if self._loss is not None else torch.ones((), dtype=torch.bool, device=device)
-        scale, weight = scale_of(self._run, device), _norm(held.values())
+        past = self._past.setdefault(id(torch_optimizer), Past())
+        beside: dict[str, Tensor | None] = {"loss": self._loss}
+        if live_scaler(self._run):
+            beside["scale"] = scale_of(self._run, self._run.device)
+        if past.samples < EARLY:
+            beside["weight"] = _norm(held.values())
         known: dict[str, float] = {}
-        for name, value in (("finite", finite), ("scale", scale), ("weight", weight)):
+        for name, value in beside.items():
             if value is not None:
                 at.ask({name: value}, partial(_note, known))
         still_scaled = unscales_itself(torch_optimizer) and live_scaler(self._run)
         adaptive = any(key in torch_optimizer.param_groups[0] for key in ADAPTIVE)
-        past = self._past.setdefault(id(torch_optimizer), Past())
         found.ask(at, lambda rows: self._judge(at, rows, known, past, still_scaled, adaptive))
 
     def batch_end(self, at: Moment, output: Any) -> None:
@@ -129,8 +131,9 @@ class GradientWatch(Observer):
         bad = [row for row in rows if not row.finite]
         past.samples += 1
         yield from self._layers(at, rows, unit)
-        weight = known.get("weight", math.nan)
-        seen = self._finiteness(at, rows, bad, bool(known.get("finite", 1.0)), math.isfinite(weight), scale)
+        weight = known.get("weight", 1.0)
+        loss = math.isfinite(known.get("loss", 0.0))
+        seen = self._finiteness(at, rows, bad, loss, math.isfinite(weight), scale)
         if bad and not at.sync:
             self._pending = seen
         elif bad and self._root is not None:
@@ -144,7 +147,9 @@ class GradientWatch(Observer):
         profile = self._profile(at, rows, past)
         if profile is not None:
             yield profile
-        yield self._sizes(at, rows, past, unit, norm / weight if weight else math.nan, adaptive, profile)
+        yield self._sizes(
+            at, rows, past, unit, norm / weight if weight and "weight" in known else math.nan, adaptive, profile
+        )
         if live_scaler(self._run):
             past.norms.append(norm)
             past.scales.append(scale)
@@ -228,7 +233,7 @@ class GradientWatch(Observer):
 
 
 def _note(known: dict[str, float], values: Mapping[str, Tensor]) -> None:
-    known.update({name: float(value) for name, value in values.items()})
+    known.update({name: float(value.sum()) for name, value in values.items()})
 
 
 @torch.no_grad()

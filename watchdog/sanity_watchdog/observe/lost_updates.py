@@ -38,11 +38,18 @@ class LostUpdateWatch(Observer):
         self._held: list[tuple[str, Tensor, Tensor]] = []
         self._taken = 0
 
-    @torch.no_grad()
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._held = []
-        if not self._half or not at.sampled:
-            return
+        if self._half and at.sampled:
+            self._hold(optimizer)
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._compare(at, optimizer, held)
+
+    @torch.no_grad()
+    def _hold(self, optimizer: Optimizer) -> None:
         self._taken += 1
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -52,10 +59,9 @@ class LostUpdateWatch(Observer):
                     self._held.append((name, p, sample(values, MOST, 7 * self._taken).clone()))
 
     @torch.no_grad()
-    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        held, self._held = self._held, []
+    def _compare(self, at: Moment, optimizer: Optimizer, held: list[tuple[str, Tensor, Tensor]]) -> None:
         rate = max((g["lr"] for g in optimizer.param_groups if isinstance(g.get("lr"), (int, float))), default=None)
-        if not held or rate == 0:
+        if rate == 0:
             return
         rows, names, numels = [], [], []
         for name, p, before in held:

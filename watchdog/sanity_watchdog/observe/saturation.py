@@ -37,10 +37,13 @@ class SaturationWatch(Observer):
 
     codes = ("WD215",)
 
+    def __init__(self) -> None:
+        self._modules: dict[int, tuple[str, nn.Module]] = {}
+        self._found: list[tuple[int, Tensor]] = []
+
     def start(self, run: Run, at: Moment) -> None:
         modules = {id(m): (plain_name(n), m) for n, m in run.module.named_modules() if type(m) in BOUNDED}
         self._modules = dict(list(modules.items())[:-1])
-        self._found: list[tuple[int, Tensor]] = []
         if self._modules and has_compiled(run.module):
             at.emit(Unseen(codes=("WD215",), reason="compiled model", **at.tags()))
             self._modules = {}

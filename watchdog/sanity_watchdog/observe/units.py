@@ -65,10 +65,12 @@ class UnitWatch(Observer):
             self._biases = {}
             at.emit(Unseen(codes=self.codes, reason="float16 without a loss scaler", **at.tags()))
 
-    @torch.no_grad()
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if not at.sampled or not self._biases or self._closing:
-            return
+        if at.sampled and self._biases and not self._closing:
+            self._look(at, optimizer)
+
+    @torch.no_grad()
+    def _look(self, at: Moment, optimizer: Optimizer) -> None:
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         found = {
             n: p.grad
