@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -194,3 +196,45 @@ def test_an_ascii_terminal_is_served(tmp_path: Path) -> None:
     code, said, errors = alone("report", path, PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, "")
     assert "first loss ? ok" in said
+
+
+class Terminal(StringIO):
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("rich", [True, False], ids=["rich", "no_rich"])
+@pytest.mark.parametrize("no_color", ["", "1"], ids=["colour", "no_color"])
+def test_a_terminal_gets_colours_where_it_wants_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rich: bool, no_color: str
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    if not rich:
+        monkeypatch.setitem(sys.modules, "rich.console", None)
+    path = write(tmp_path / "watchdog.jsonl", summary=Summary("fail", (ERROR, HOSTILE)))
+    assert run("report", path) == 1
+    assert ("\033[" in terminal.getvalue()) == (rich and not no_color)
+    plain = re.sub(r"\033\[[\d;]*m", "", terminal.getvalue())
+    assert "WD301 zeroed-parameter  ERROR  step 8–13 (3×)  net.0.weight" in plain
+    assert "[link" not in plain
+    assert run("explain", "WD301") == 0
+
+
+def test_many_records_are_counted_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(25):
+        write(tmp_path / str(number) / "watchdog.jsonl", summary=Summary("pass"))
+    assert run("report", tmp_path) == 0
+    assert capsys.readouterr().err == ""
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    assert run("report", tmp_path) == 0
+    assert terminal.getvalue().endswith("\rreading 25 of 25 records\n")
+    assert run("report", tmp_path / "3") == 0
+    assert terminal.getvalue().count("\n") == 1
