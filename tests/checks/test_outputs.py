@@ -87,9 +87,10 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
         (clipped_outputs, LossSeen(function="ctc_loss")),
         (impossible_loss, LossSeen(function="gaussian_nll_loss", value=-3.0)),
         (impossible_loss, replace(LOGITS, value=math.nan)),
+        (impossible_loss, replace(LOGITS, function="nll_loss", logs=True, log_error=2.0, value=-0.2)),
         (unused_outputs, replace(IMAGENET, tokens=True)),
     ],
-    ids=["no range", "density", "nan", "tokens"],
+    ids=["no range", "density", "nan", "advantage", "tokens"],
 )
 def test_what_cannot_be_judged_is_skipped_aloud(check: Check[Any], seen: Evidence) -> None:
     assert [type(f) for f in check(seen)] == [Skip]

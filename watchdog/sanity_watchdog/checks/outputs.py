@@ -31,6 +31,8 @@ RANGES = {
     "logsigmoid": (-math.inf, 0.0),
 }
 CLIPPING = ("relu", "relu6", "tanh", "hardtanh", "gelu", "silu", "elu", "selu", "mish", "softplus", "logsigmoid")
+HALF_LOG_ERROR = 0.1
+"""Largest logsumexp of log-probabilities in half precision; what is further off was multiplied by something."""
 ROUNDING = 1e-3
 """Relative; float32 sums of a batch differ by less."""
 
@@ -163,7 +165,8 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
     """
     bound = 0.0 if isinstance(seen, DistanceLoss) else getattr(seen, "perfect", math.nan)
-    if math.isnan(bound) or math.isnan(seen.value):
+    weighted = isinstance(seen, SoftmaxLoss) and seen.function == "nll_loss" and seen.logs
+    if math.isnan(bound) or math.isnan(seen.value) or (weighted and not seen.log_error < HALF_LOG_ERROR):
         yield Skip("no loss with a known bound")
     elif seen.value < bound - ROUNDING * max(1.0, abs(bound), abs(seen.value)) * EPS_FACTOR.get(seen.dtype, 1.0):
         yield impossible_loss.alert(

@@ -64,9 +64,12 @@ VIEWS = frozenset(
         "swapaxes",
         "index_select",
         "gather",
+        "chunk",
+        "split",
+        "unbind",
     )
 )
-KEEPS_HEAD = VIEWS | {"add", "__add__", "div", "__truediv__", "mul", "__mul__"}
+KEEPS_HEAD = VIEWS | {"add", "__add__", "div", "__truediv__", "mul", "__mul__", "log_softmax"}
 LAYERS = frozenset(
     (
         "linear",
@@ -287,7 +290,7 @@ class Lineage:
             self._facts.put(out, fact)
 
     def _origin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
-        plain = name.rstrip("_")
+        plain = name.rstrip("_").replace("log_sigmoid", "logsigmoid")
         if plain not in ACTIVATIONS:
             return None
         axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))

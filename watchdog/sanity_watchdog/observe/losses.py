@@ -46,6 +46,7 @@ class LossCalls(Observer):
         self._names: dict[int, str] = {}
         self._pending: list[tuple[LossCall, Numbers]] = []
         self._labels = LabelLedger()
+        self._logs: dict[tuple[str, str], bool] = {}
         self._batch_size = 0
         self._has_ids = False
         self._interception: Interception | None = None
@@ -75,6 +76,11 @@ class LossCalls(Observer):
             at.emit(Difference(function=call.name, spread=spread, **at.tags()))
         if at.stage == "train" and not call.error and not getattr(call.value, "requires_grad", False):
             return  # a metric
+        site = call.name, call.where
+        if call.followed:
+            self._logs[site] = call.logs
+        else:
+            call.logs = self._logs.get(site, False)
         given = [t for a in call.arguments.values() for t in tensors_of(a, 1)]
         strange = next((type(t).__name__ for t in given if not is_plain(t)), "")
         if call.traced or strange:
