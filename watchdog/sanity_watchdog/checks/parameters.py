@@ -173,12 +173,13 @@ def stuck_at_zero(seen: Parameters, *, samples: int = STUCK_SAMPLES) -> Findings
     """
     stuck = [t for t in seen.traces if t.matrix and t.trainable and not t.masked and t.idle >= samples]
     if stuck:
+        vectors = [t for t in seen.traces if not t.matrix and t.trainable and t.idle >= samples]
         yield stuck_at_zero.alert(
             seen,
             f"{len(stuck)} {'matrix is' if len(stuck) == 1 else 'matrices are'} zero, and so is the gradient, "
             f"in {min(t.idle for t in stuck)} samples in a row",
             hint="initialise with small random values; of two factors of a product at most one may start at zero",
-            subjects=[t.name for t in stuck],
+            subjects=[t.name for t in (*stuck, *vectors)],
             evidence={"stuck": len(stuck), "matrices": sum(t.matrix for t in seen.traces), "limit": samples},
         )
 

@@ -160,7 +160,8 @@ class MovementObserver(Observer):
     def _stride(self, attempt: int, lr: float, rows: Mapping[str, list[float]]) -> Stride:
         """Pool the rows ``(update², weight², seen)`` of one step."""
         update = weight = 0.0
-        used = [name for name, (_, size, _) in rows.items() if size > 0 and name not in self._from_zero]
+        judged = self._pushed - self._from_zero
+        used = [name for name, (_, size, _) in rows.items() if size > 0 and name in judged]
         for name in used:
             delta, size, seen = rows[name]
             scale = self._parameters[name].numel() / seen
