@@ -39,8 +39,8 @@ class Digits(L.LightningModule):
         super().__init__()
         self.fault = fault
         self.net = nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
-            nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(32 * 4 * 4, 10),
         )  # fmt: skip
         if fault == "hot-head":
@@ -68,7 +68,7 @@ class Digits(L.LightningModule):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.fault == "zeroed-layer" and self.global_step == 8:
             with torch.no_grad():
-                self.net[2].weight.zero_()
+                self.net[3].weight.zero_()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=3e-3)

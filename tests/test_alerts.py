@@ -44,8 +44,9 @@ def test_merging_keeps_the_first_message_unless_the_later_is_worse() -> None:
 
 
 def test_merging_keeps_ranks() -> None:
-    first = Alert("WD142", "non-finite-loss", Severity.ERROR, "m", ranks=(1,))
-    assert first.merged(Alert("WD142", "non-finite-loss", Severity.ERROR, "m", ranks=(0,))).ranks == (0, 1)
+    first = Alert("WD142", "non-finite-loss", Severity.ERROR, "m", step=5, ranks=(1,))
+    later = Alert("WD142", "non-finite-loss", Severity.ERROR, "m", step=6, ranks=(0,))
+    assert first.merged(later).ranks == later.merged(first).ranks == (1, 0), "the first one first"
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[31mb", "x" * 10_000, "\ud800", "a|b<script>"])

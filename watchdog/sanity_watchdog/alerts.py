@@ -52,7 +52,7 @@ class Alert:
         evidence: the numbers behind the message, as sorted-by-importance pairs.
         epoch: epoch of ``step``.
         stage: ``train`` or ``validation``.
-        ranks: processes that saw it.
+        ranks: processes that saw it, the first one first.
         last_step: step at which it was last seen.
         count: how often it was seen.
     """
@@ -94,6 +94,7 @@ class Alert:
     def merged(self, later: "Alert") -> "Alert":
         """This alert after its condition was seen again; the first message stays unless the later one is worse."""
         head = later if later.severity > self.severity else self
+        first, second = (later, self) if later.step < self.step else (self, later)
         return replace(
             head,
             step=min(self.step, later.step),
@@ -101,7 +102,7 @@ class Alert:
             last_step=max(self.last_step, later.last_step),
             count=self.count + later.count,
             subjects=tuple(dict.fromkeys((*self.subjects, *later.subjects))),
-            ranks=tuple(sorted({*self.ranks, *later.ranks})),
+            ranks=tuple(dict.fromkeys((*first.ranks, *second.ranks))),
         )
 
     def __str__(self) -> str:

@@ -57,6 +57,8 @@ class SanityWatchdog(Callback):
         fail_on: severity that stops the run: ``None``, ``"info"``, ``"warning"``, ``"error"``, or ``"auto"``: errors
             where the environment variable ``CI`` is set. ``SANITY_WATCHDOG_FAIL_ON`` overrides ``"auto"``.
         record: file or folder of ``watchdog.jsonl``; beside the logs by default (also ``SANITY_WATCHDOG_RECORD``).
+        save_batches: save the first few batches whose loss is not finite or a spike in ``watchdog_batches/`` beside the
+            record, with their places in the dataset where the sampler knows them. Costs one small transfer per batch.
         on_alert: called with each new alert.
         sinks: further places to write to.
 
@@ -82,6 +84,7 @@ class SanityWatchdog(Callback):
         targets: Sequence[str] = (),
         fail_on: str | None = "auto",
         record: str | os.PathLike[str] | None = None,
+        save_batches: bool = False,
         on_alert: Callable[[Alert], None] | None = None,
         sinks: Sequence[Sink] | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class SanityWatchdog(Callback):
             targets=targets,
             fail_on=fail_on,
             record=record,
+            save_batches=save_batches,
             num_classes=num_classes,
             expected_loss=expected_loss,
         )
@@ -104,7 +108,9 @@ class SanityWatchdog(Callback):
         self._undo: list[Callable[[], Any]] = []
         self._validated = False
         self._leads = False
+        self._fits = 0
         self._asked = ""
+        self._batches = ""
 
     @property
     def state_dict(self) -> Callable[[], dict[str, Any]]:
@@ -159,7 +165,9 @@ class SanityWatchdog(Callback):
     def _begin(self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]) -> None:
         self._end_watch()
         self._validated = False
+        self._fits += 1
         info = adapter.info_of(trainer, settings, log_dir)
+        self._batches = adapter.batches_path(info.record) if settings.save_batches else ""
         sinks = [*self._own_sinks(), *(s for c in family for s in c._more_sinks)]
         on_alert = [c._on_alert for c in family if c._on_alert is not None]
 
@@ -176,11 +184,13 @@ class SanityWatchdog(Callback):
         logger = self._logger
         if logger is None or logger.closed or not self._leads:
             return None
-        run = adapter.describe(trainer, module, logger.settings, complete=complete, asked=self._asked)
+        run = adapter.describe(
+            trainer, module, logger.settings, complete=complete, asked=self._asked, batches=self._batches
+        )
         if self._watch is None:
             codes = [c.code for c in CHECKS if logger.settings.selected(c)]
             chosen = [o() for o in OBSERVERS if any(code.startswith(o.codes) for code in codes)]
-            self._watch = Watch(run, chosen, logger)
+            self._watch = Watch(run, chosen, logger, self._fits)
         if complete and not self._watch.started:
             self._watch.start(run, adapter.logged_step(trainer), trainer.current_epoch)
         return self._watch
@@ -206,8 +216,7 @@ class SanityWatchdog(Callback):
                 self._wrap(watch, trainer.strategy, "training_step", batch)
             if watch.now.sync:
                 self._wrap_backward(watch, trainer.precision_plugin)
-            if watch.batches:  # what was found before the first step is told together with what that step shows
-                self._enforce(watch)
+            self._enforce(watch, "batch")
 
     def _wrap(self, watch: Watch, strategy: Any, name: str, batch: Any) -> None:
         step = getattr(strategy, name)
@@ -253,7 +262,7 @@ class SanityWatchdog(Callback):
             first = watch.attempts == 0
             watch.before_optimizer_step(getattr(optimizer, "optimizer", optimizer))
             if first:
-                self._enforce(watch)
+                self._enforce(watch, "first")
 
     @_harmless
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -265,7 +274,7 @@ class SanityWatchdog(Callback):
         if (watch := self._watch) is not None:
             self._unwrap()
             watch.batch_end(outputs)
-            self._enforce(watch)
+            self._enforce(watch, "after")
 
     @_harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -306,7 +315,7 @@ class SanityWatchdog(Callback):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if (watch := self._watch) is not None:
             watch.end()
-            failure = self._failure(watch)
+            failure = watch.failure("end")
             self._finish(stopped=failure is not None)
             if failure is not None:
                 raise failure
@@ -324,12 +333,8 @@ class SanityWatchdog(Callback):
         if stage == "fit":
             self._finish()
 
-    def _failure(self, watch: Watch) -> SanityCheckFailed | None:
-        logger = watch.logger
-        return logger.settings.policy.stop(logger.alerts) if logger.must_stop() else None
-
-    def _enforce(self, watch: Watch) -> None:
-        failure = self._failure(watch)
+    def _enforce(self, watch: Watch, moment: str) -> None:
+        failure = watch.failure(moment)
         if failure is not None:
             raise failure
 

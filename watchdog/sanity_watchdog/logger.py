@@ -66,6 +66,10 @@ class DiagnosticsLogger:
         if self.settings.policy.notice:
             info.echo(f"watchdog: {self.settings.policy.notice}")
 
+    def adopt(self, alert: Alert) -> None:
+        """An alert that another rank has judged."""
+        self._raise(alert)
+
     # -- evidence in
 
     def take(self, seen: Evidence) -> None:
@@ -104,13 +108,12 @@ class DiagnosticsLogger:
             self._report_fault(f"check {code}", text.strip().rpartition("\n")[2], text, seen.step)
         raised = {alert.key for alert in found.alerts}
         for alert in found.alerts:
-            self._raise(alert)
+            self._raise(replace(alert, ranks=(self._info.rank,)) if self._info.rank else alert)
         for key in [k for k in self._open if k[0] in found.judged and k not in raised and k[1] == seen.scope]:
             if not own:
                 self._clear(key)
 
     def _raise(self, alert: Alert) -> None:
-        alert = replace(alert, ranks=(self._info.rank,)) if self._info.rank else alert
         kept = self._not_ignored(alert)
         if kept is None:
             return
@@ -232,4 +235,6 @@ class DiagnosticsLogger:
             except Exception as error:  # noqa: BLE001
                 self._sinks.remove(sink)
                 name = type(sink).__name__
-                self._info.echo(f"watchdog: {name} cannot write ({type(error).__name__}: {error}); alerts stay in memory")
+                self._info.echo(
+                    f"watchdog: {name} cannot write ({type(error).__name__}: {error}); alerts stay in memory"
+                )

@@ -8,12 +8,16 @@ from typing import Any
 
 from torch.optim import Optimizer
 
+from .assembly import Assembly
 from .evidence.base import Evidence
+from .evidence.ranks import RankPrint
+from .exchange import Exchange
 from .logger import DiagnosticsLogger
 from .observe.moment import Moment, Reader
 from .observe.observer import Observer
 from .observe.run import Run
 from .observe.sampling import sampled
+from .policy import SanityCheckFailed
 
 PATIENCE = 64
 """Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
@@ -27,11 +31,14 @@ class Watch:
         run: what is known before the first step.
         observers: who looks.
         logger: who judges.
+        fit: number of this fit in its process, the same on every rank.
     """
 
-    def __init__(self, run: Run, observers: Iterable[Observer], logger: DiagnosticsLogger) -> None:
+    def __init__(self, run: Run, observers: Iterable[Observer], logger: DiagnosticsLogger, fit: int = 0) -> None:
         self.run = run
         self.logger = logger
+        self.fit = fit
+        self.assembly: Assembly | None = None
         self.batches = 0
         self.attempts = 0
         self.started = False
@@ -51,6 +58,8 @@ class Watch:
         """The first training step is about to begin."""
         self.run = run
         self.started = True
+        exchange = self._guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
+        self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
         for observer, method in tuple(self._hooks["start"]):
             self._call(observer, method, run, self.now)
@@ -59,6 +68,7 @@ class Watch:
     def batch(self, batch: Any, step: int, epoch: int) -> None:
         """A training batch begins."""
         self._drain(only_arrived=True)
+        self._with_ranks(lambda ranks: ranks.between(step, epoch))
         self.logger.stepping = True
         waiting_for_first = self.attempts == 0
         if waiting_for_first and self.batches >= PATIENCE:
@@ -133,6 +143,7 @@ class Watch:
         self._tell("failed", self.now, error)
         self._settle(self.now, read=True)
         self._drain()
+        self._with_ranks(lambda ranks: ranks.leave(self.now.step, self.now.epoch))
 
     def end(self) -> None:
         """The fit is over; everything that is in flight is judged."""
@@ -142,6 +153,50 @@ class Watch:
         )
         self._tell("end", self.now)
         self._settle(self.now, read=True)
+        self._with_ranks(lambda ranks: ranks.close(self.now.step, self.now.epoch))
+        self.logger.flush(self.now.step)
+
+    def _with_ranks(self, action: Callable[[Assembly], Any]) -> Any:
+        """Talk to the other ranks; a store that fails is given up for the rest of the run."""
+        if self.assembly is None:
+            return None
+        try:
+            return action(self.assembly)
+        except Exception as error:  # noqa: BLE001
+            self.assembly = None
+            self.logger.own_fault("the exchange between ranks", error, self.now.step)
+            return None
+
+    # -- stopping
+
+    def failure(self, moment: str) -> SanityCheckFailed | None:
+        """The exception with which the policy stops the run at this moment, if it does.
+
+        Args:
+            moment: ``first`` before the first optimizer step, ``batch`` where a batch begins, ``after`` where it ends,
+                ``end`` when the fit is over. With several ranks all stop at the same sample where that is possible.
+        """
+        logger = self.logger
+        mine = logger.must_stop()
+        if self.assembly is None:
+            stop = mine and not (moment == "batch" and not self.batches)
+        elif logger.settings.policy.threshold is None:
+            stop = False
+        else:
+            stop = bool(self._with_ranks(partial(self._stop_together, moment, mine)))
+        return logger.settings.policy.stop(logger.alerts) if stop else None
+
+    def _stop_together(self, moment: str, mine: bool, ranks: Assembly) -> bool:
+        if moment == "first":
+            if mine:
+                ranks.ask_to_stop(0)
+            ranks.together("first step")
+            return ranks.should_stop(0)
+        if mine:
+            ranks.ask_to_stop(self.attempts + 2)
+        if moment == "end":
+            return ranks.should_stop(float("inf"))
+        return moment == "batch" and self.now.sampled and self.batches > 0 and ranks.should_stop(self.attempts)
 
     # -- from observers to the logger
 
@@ -182,7 +237,10 @@ class Watch:
                 f"reader {getattr(reader, '__qualname__', 'partial')}", partial(_evidence, reader, one)
             )
             for seen in evidence or ():
-                self._guard("the logger", partial(self.logger.take, seen))
+                if isinstance(seen, RankPrint):
+                    self._with_ranks(partial(Assembly.keep, seen=seen))
+                else:
+                    self._guard("the logger", partial(self.logger.take, seen))
 
     def _drain(self, only_arrived: bool = False) -> None:
         while self._waiting:

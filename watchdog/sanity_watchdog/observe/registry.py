@@ -8,6 +8,7 @@ from .flow import FlowWatch
 from .gradients import GradientWatch
 from .half import HalfWatch
 from .hyperparameters import HyperparameterObserver
+from .keeper import BatchKeeper
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
 from .lost_updates import LostUpdateWatch
@@ -57,5 +58,6 @@ OBSERVERS: tuple[type[Observer], ...] = (
     MetricObserver,
     GraphObserver,
     StallObserver,
+    BatchKeeper,
     Ranks,
 )
