@@ -121,7 +121,7 @@ def test_the_limit_of_dropout_is_an_option() -> None:
 
 def test_statistics_that_cannot_move_are_told_apart() -> None:
     assert "momentum=0 " in only(stale_statistics, statistics(FIXED, FIXED)).hint
-    assert "two kinds" in only(stale_statistics, statistics(SHIFTED, SHIFTED)).hint
+    assert "stood still" in only(stale_statistics, statistics(SHIFTED, SHIFTED)).hint
 
 
 @pytest.mark.parametrize("layer", [SMALL, SLOW], ids=["small-batches", "still-settling"])

@@ -145,8 +145,7 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
     **Why it matters.** Training normalises with the batch, evaluation with the running statistics: the model that is
     evaluated is not the one that was trained.
 
-    **How to fix.** PyTorch's ``momentum`` is the share of the *new* value: 0.1, where others write 0.9, and never 0.
-    Where two kinds of data share a layer, give each its own::
+    **How to fix.** PyTorch's ``momentum`` is the share of the *new* value: 0.1, where others write 0.9, and never 0::
 
         nn.BatchNorm2d(64, momentum=0.0)   # before: the statistics stay 0 and 1
         nn.BatchNorm2d(64)                 # after
@@ -204,7 +203,7 @@ def _excess(layer: Normalisation) -> float:
 def _statistics_hint(layer: Normalisation) -> str:
     if _fixed(layer):
         return f"momentum={number(layer.momentum)} keeps the initial statistics; PyTorch's default is 0.1"
-    return "look for data of two kinds that share the layer, or give each its own"
+    return "look for inputs that changed while the statistics stood still: the layer's mode, its momentum, the data"
 
 
 def _count(number: int, what: str) -> str:

@@ -55,7 +55,7 @@ class LoopObserver(Observer):
         at.emit(
             Progress(
                 automatic=at.run.automatic,
-                optimizers=len(at.run.optimizers),
+                optimizers=sum(bool(o.param_groups) for o in at.run.optimizers),  # Lightning's stand-in has none
                 batches=self._batches,
                 backwards=self._backwards,
                 attempts=self._attempts,

@@ -106,4 +106,5 @@ class MetricObserver(Observer):
 
     def _tell(self, at: Moment) -> None:
         if self._tracks:
-            at.emit(MetricsUsed(uses=tuple(t.use() for t in self._tracks), **at.tags()))
+            tags = {**at.tags(), "stage": "validation"}
+            at.emit(MetricsUsed(uses=tuple(t.use() for t in self._tracks), **tags))

@@ -16,7 +16,7 @@ class Packet:
     def __init__(self) -> None:
         self._entries: list[tuple[dict[str, tuple[torch.dtype, torch.Size, int]], torch.device]] = []
         self._parts: dict[torch.device, list[Tensor]] = {}
-        self._sent: dict[torch.device, tuple[Tensor, torch.cuda.Event | None]] = {}
+        self._sent: dict[torch.device, list[tuple[Tensor, torch.cuda.Event | None]]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -35,37 +35,41 @@ class Packet:
         return len(self._entries) - 1
 
     def send(self) -> None:
-        """Start the copy to the host."""
+        """Start the copy to the host of what was put since the last ``send``."""
         for device, parts in self._parts.items():
             joined = torch.cat(parts)
+            sent = self._sent.setdefault(device, [])
             if device.type != "cuda":
-                self._sent[device] = joined.to("cpu"), None
+                sent.append((joined.to("cpu"), None))
                 continue
             host = torch.empty(joined.shape, dtype=torch.uint8, pin_memory=True)
             host.copy_(joined, non_blocking=True)
             event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             event.record(torch.cuda.current_stream(device))
-            self._sent[device] = host, event
+            sent.append((host, event))
         self._parts.clear()
 
     def arrived(self) -> bool:
         """Could everything be read without waiting?"""
-        return all(bool(event.query()) for _, event in self._sent.values() if event is not None)  # type: ignore[no-untyped-call]
+        events = (event for sent in self._sent.values() for _, event in sent)
+        return all(bool(event.query()) for event in events if event is not None)  # type: ignore[no-untyped-call]
 
     def read(self) -> list[dict[str, Tensor]]:
         """CPU tensors by entry and name. Sends first where that has not been done."""
         self.send()
-        for _, event in self._sent.values():
-            if event is not None:
-                event.synchronize()
-        at = dict.fromkeys(self._sent, 0)
+        for sent in self._sent.values():
+            for _, event in sent:
+                if event is not None:
+                    event.synchronize()
+        host = {device: torch.cat([part for part, _ in sent]) for device, sent in self._sent.items()}
+        at = dict.fromkeys(host, 0)
         out = []
         for layout, device in self._entries:
             values = {}
             for name, (dtype, shape, size) in layout.items():
                 start = at[device]
                 at[device] = start + size
-                raw = self._sent[device][0][start : start + size].clone()  # a copy is aligned for its dtype
+                raw = host[device][start : start + size].clone()  # a copy is aligned for its dtype
                 values[name] = raw.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
             out.append(values)
         return out

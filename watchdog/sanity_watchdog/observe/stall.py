@@ -25,7 +25,7 @@ FIRST_S = 1800.0
 TIMES = 20.0
 """Allowed multiples of the median batch."""
 TICKS = 10
-"""Looks per limit."""
+"""Looks per shortest limit."""
 SHOWN = 12
 """Frames that are shown."""
 WINDOW = 64
@@ -129,7 +129,7 @@ class StallObserver(Observer):
 
 def _watch(reference: "weakref.ref[StallObserver]", stop: threading.Event) -> None:
     while (observer := reference()) is not None:
-        tick = observer.limit() / TICKS
+        tick = observer.least / TICKS
         del observer
         if stop.wait(tick):
             return

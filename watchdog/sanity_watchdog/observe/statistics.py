@@ -97,15 +97,17 @@ class _Call:
 
 @torch.no_grad()
 def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
-    """Shift, spread and updates ``(3,)`` of a layer whose calls are pooled."""
+    """Shift, spread and updates ``(3,)`` of a layer, pooled over its calls.
+
+    Running variances are those within calls: a discriminator that normalises real and generated data apart is healthy.
+    """
     total = sum(c.rows for c in calls)
-    mean = sum((c.mean * (c.rows / total) for c in calls), torch.zeros_like(calls[0].mean))
-    second = sum(
-        ((c.variance + (c.mean - mean) ** 2) * (c.rows / total) for c in calls), torch.zeros_like(calls[0].mean)
-    )
-    variance = second + layer.eps
-    shift = (mean - calls[0].running_mean).abs() / variance.sqrt()
-    spread = (calls[0].running_variance + layer.eps) / variance
+    weights = [c.rows / total for c in calls]
+    mean = torch.stack([c.mean * w for c, w in zip(calls, weights, strict=True)]).sum(0)
+    within = torch.stack([c.variance * w for c, w in zip(calls, weights, strict=True)]).sum(0) + layer.eps
+    between = torch.stack([(c.mean - mean) ** 2 * w for c, w in zip(calls, weights, strict=True)]).sum(0)
+    shift = (mean - calls[0].running_mean).abs() / (within + between).sqrt()
+    spread = (calls[0].running_variance + layer.eps) / within
     updates = layer.num_batches_tracked
     seen = torch.zeros_like(mean[0]) if updates is None else updates.to(mean.dtype).reshape(())
     return torch.stack([shift.median(), spread.median(), seen])
