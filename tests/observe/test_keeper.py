@@ -10,10 +10,13 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.evidence.readings import Vital
 from sanity_watchdog.observe.keeper import HELD, SAVED, BatchKeeper, indices
 from sanity_watchdog.observe.moment import Moment
 from sanity_watchdog.observe.run import Run
+from tests.runs import Classifier, blobs
+from tests.runs import watched as watched_run
 
 DATA = TensorDataset(torch.arange(10.0))
 
@@ -145,3 +148,31 @@ def test_asking_a_sampler_leaves_the_generators_alone() -> None:
     before = torch.get_rng_state()
     assert indices(described, 0) is not None
     assert torch.equal(before, torch.get_rng_state())
+
+
+class OneBad(Classifier):
+    """The loss of the 23rd batch, in no sample, is NaN."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        return loss * float("nan") if batch_idx == 23 else loss
+
+
+def test_a_run_saves_its_bad_batch_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x, y = blobs()
+    data = DataLoader(TensorDataset(x, y), 8)
+    watchdog = SanityWatchdog(fail_on=None, save_batches=True, record=tmp_path / "watchdog.jsonl")
+    watched_run(OneBad(), data, watchdog=watchdog, max_steps=32)
+    found = saved(tmp_path / "watchdog_batches")
+    bad = found["step-23-non-finite-loss.pt"]
+    assert torch.equal(bad["batch"][0], x[23 * 8 : 24 * 8])
+    assert bad["indices"] == list(range(23 * 8, 24 * 8))
+    assert "of the batches that went wrong saved in" in capsys.readouterr().err
+    assert "WD142" in [a.code for a in watchdog.alerts]
+    assert not watchdog.summary.broken
+
+
+def test_a_run_saves_nothing_unasked(tmp_path: Path) -> None:
+    watchdog = SanityWatchdog(fail_on=None, record=tmp_path / "watchdog.jsonl")
+    watched_run(OneBad(), DataLoader(TensorDataset(*blobs()), 8), watchdog=watchdog, max_steps=32)
+    assert [p.name for p in tmp_path.iterdir()] == ["watchdog.jsonl"]

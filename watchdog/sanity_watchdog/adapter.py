@@ -19,6 +19,7 @@ from .settings import Settings
 from .summary import RunInfo
 
 RECORD = "watchdog.jsonl"
+BATCHES = "watchdog_batches"
 
 
 def flat_loaders(loaders: Any) -> Iterator[Any]:
@@ -79,8 +80,10 @@ def unused_stops(strategy: Any) -> bool:
     return not settings.get("find_unused_parameters", False) and not settings.get("static_graph", False)
 
 
-def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "") -> Run:
-    """What observers know of the run. ``complete`` once the training loaders exist."""
+def describe(
+    trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "", batches: str = ""
+) -> Run:
+    """What observers know of the run. ``complete`` once the training loaders exist; ``batches``: where to save some."""
     clip = trainer.gradient_clip_val
     schedules = tuple(
         Schedule(c.scheduler, c.interval, c.frequency, c.monitor, _index(c.scheduler, trainer.optimizers))
@@ -113,6 +116,7 @@ def describe(trainer: Any, module: Any, settings: Settings, *, complete: bool, a
         num_classes=settings.num_classes,
         expected_loss=settings.expected_loss,
         every_n_steps=settings.every_n_steps,
+        batches=batches,
     )
 
 
@@ -139,6 +143,7 @@ def info_of(trainer: Any, settings: Settings, log_dir: str | None) -> RunInfo:
             "ignore": dict(settings.ignore),
             "options": {k: dict(v) for k, v in settings.options.items()},
             "every_n_steps": settings.every_n_steps,
+            "save_batches": settings.save_batches,
             "targets": list(settings.targets),
             "fail_on": settings.policy.reason,
         },
@@ -154,6 +159,11 @@ def record_path(asked: str | None, directory: str | None, rank: int) -> str | No
         path = os.path.join(path, RECORD)
     stem, end = os.path.splitext(path)
     return path if rank == 0 else f"{stem}.rank{rank}{end}"
+
+
+def batches_path(record: str | None) -> str:
+    """Folder for saved batches beside the record; empty where there is none."""
+    return os.path.join(os.path.dirname(record), BATCHES) if record is not None else ""
 
 
 def _writers(trainer: Any) -> Iterator[Callable[[], Any]]:

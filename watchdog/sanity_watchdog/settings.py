@@ -46,6 +46,7 @@ class Settings:
     targets: tuple[str, ...] = ()
     policy: Policy = field(default_factory=Policy)
     record: str | None = None
+    save_batches: bool = False
     num_classes: int | None = None
     expected_loss: float | None = None
 
@@ -60,6 +61,7 @@ class Settings:
         targets: Iterable[str] = (),
         fail_on: str | None = "auto",
         record: str | os.PathLike[str] | None = None,
+        save_batches: bool = False,
         num_classes: int | None = None,
         expected_loss: float | None = None,
         environ: Mapping[str, str] = os.environ,
@@ -93,6 +95,7 @@ class Settings:
             targets=aims,
             policy=Policy.resolve(fail_on, environ),
             record=None if where is None else os.fspath(where),
+            save_batches=bool(save_batches),
             num_classes=num_classes,
             expected_loss=expected_loss,
         )
@@ -149,4 +152,3 @@ def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
                 raise TypeError(f"option {name!r} of {check.code} takes a number, got {value!r}")
             found.setdefault(check.code, {})[name] = value
     return found
-
