@@ -64,15 +64,14 @@ def non_finite_gradient(seen: BadGradients) -> Findings:
         yield Skip("the loss scaler was looking for a scale")
         return
     what = "infinite or NaN" if seen.infinite else "NaN"
-    through = f"; on the way: {', '.join(seen.operations[:4])}" if seen.operations else ""
-    after = f" ({seen.last_finite} is finite)" if seen.last_finite else ""
+    through = f", through {seen.operations[0]}" if seen.operations else ""
     if seen.operations:
         hint = f"keep the argument of {seen.operations[0]} away from zero: add a small constant inside, not outside"
     else:
         hint = f"look between {seen.bad[0]} and the loss for a root, norm, logarithm or division at zero"
     yield non_finite_gradient.alert(
         seen,
-        f"{len(seen.bad)} gradients are {what}, the loss is finite; first {seen.bad[0]}{after}{through}"[:99],
+        f"{len(seen.bad)} gradients are {what}, the loss is finite; first {seen.bad[0]}{through}"[:99],
         hint=hint,
         subjects=seen.bad[:NAMED],
         evidence={

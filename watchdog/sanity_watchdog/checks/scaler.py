@@ -98,7 +98,7 @@ def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
 
     **What it sees.** The norm of the gradient before the step, and the loss scale. Where the norm times the scale is
     one number in four samples, the clip value was applied to scaled gradients. While the scale stands still a
-    deliberate clip to a tiny value looks the same in manual optimisation: the message then says "probably".
+    deliberate clip to a tiny value looks the same in manual optimisation: a warning then, that says "probably".
 
     **Why it matters.** The gradient ends up at the clip value divided by the loss scale, 0.00001 instead of 0.5.
     Nothing fails and nothing is learnt.
@@ -128,11 +128,13 @@ def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
     clips = [clip for _, clip in pairs]
     steady = max(clips) <= STEADY * min(clips) and CLIPS[0] <= clips[-1] <= CLIPS[1]
     if steady and min(seen.scales) >= 16 and max(n for n, _ in pairs) < SMALL_NORM:
-        sure = "" if len(set(seen.scales)) > 1 else "probably "
+        certain = len(set(seen.scales)) > 1 or not seen.manual
+        what = "clipped" if certain else "probably clipped"
         yield clipped_before_unscaling.alert(
             seen,
-            f"{sure}clipped to {clips[-1]:.3g} while scaled: the norm is {seen.norms[-1]:.1e}",
+            f"{what} to {clips[-1]:.3g} while scaled: the norm is {seen.norms[-1]:.1e}",
             hint="unscale the gradients before clipping them: scaler.unscale_(optimizer)",
+            severity=Severity.ERROR if certain else Severity.WARNING,
             evidence={"norm": seen.norms[-1], "loss_scale": seen.scales[-1], "clip": clips[-1], "samples": len(pairs)},
         )
 

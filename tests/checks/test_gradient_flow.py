@@ -1,0 +1,36 @@
+from dataclasses import replace
+from typing import Any
+
+from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.checks import Check
+from sanity_watchdog.checks.gradient_flow import discarded_gradients, uncleared_gradients
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.gradients import Discarded, Uncleared
+
+KEPT = Uncleared(optimizer=0, kind="SGD", steps=0, parameters=("net.0.weight", "net.0.bias"))
+USED = Discarded(optimizer=0, kind="Adam", kept=1.0, parameters=("net.0.weight",))
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (uncleared_gradients, replace(KEPT, steps=4)),
+    (discarded_gradients, replace(USED, absent=4)),
+    (discarded_gradients, replace(USED, zeroed=5)),
+    (discarded_gradients, replace(USED, cut=4, kept=0.0)),
+    (discarded_gradients, replace(USED, cut=4, kept=2e-9, clipped=True)),
+    (discarded_gradients, replace(USED, cut=4, kept=2e-9)),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (uncleared_gradients, KEPT),
+    (uncleared_gradients, replace(KEPT, steps=3)),
+    (discarded_gradients, USED),
+    (discarded_gradients, replace(USED, absent=3, zeroed=3, cut=3)),
+    (discarded_gradients, replace(USED, kept=1e-9)),
+]
+
+
+def test_clipped_to_next_to_nothing_is_a_warning_nothing_an_error() -> None:
+    severities = []
+    for kept in (2e-9, 0.0):
+        (found,) = discarded_gradients(replace(USED, cut=4, kept=kept))
+        assert isinstance(found, Alert)
+        severities.append(found.severity)
+    assert severities == [Severity.WARNING, Severity.ERROR]

@@ -1,0 +1,34 @@
+from dataclasses import replace
+from typing import Any
+
+from sanity_watchdog.alerts import Alert
+from sanity_watchdog.checks import Check
+from sanity_watchdog.checks.units import dead_units, saturated_units
+from sanity_watchdog.evidence.base import Evidence
+from sanity_watchdog.evidence.units import SaturatedUnits, SilentLayer, SilentUnits
+
+DEAD = SilentLayer(name="net.0.bias", silent=60, units=64)
+FEW = SilentLayer(name="net.2.bias", silent=31, units=64)
+SILENT = SilentUnits(layers=(DEAD, FEW), samples=7, measured=3)
+FLAT = SaturatedUnits(layers=(("net.1", "Tanh", 0.97), ("net.3", "Tanh", 0.2)))
+
+FIRING: list[tuple[Check[Any], Evidence]] = [
+    (dead_units, SILENT),
+    (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=32)))),
+    (saturated_units, FLAT),
+]
+QUIET: list[tuple[Check[Any], Evidence]] = [
+    (dead_units, replace(SILENT, layers=(FEW,))),
+    (dead_units, replace(SILENT, layers=())),
+    (saturated_units, SaturatedUnits(layers=(("net.3", "Tanh", 0.2),))),
+    (saturated_units, SaturatedUnits(layers=())),
+]
+
+
+def test_only_the_layers_over_the_limit_are_subjects() -> None:
+    (found,) = dead_units(SILENT)
+    assert isinstance(found, Alert)
+    assert found.subjects == ("net.0.bias",)
+    (found,) = dead_units(SILENT, share=0.4)
+    assert isinstance(found, Alert)
+    assert found.subjects == ("net.0.bias", "net.2.bias")
