@@ -351,7 +351,9 @@ class SanityWatchdog(Callback):
         for handle in self._hooks:
             handle.remove()
         self._hooks.clear()
-        self._watch = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _own_fault(self, hook: str, error: Exception) -> None:
         if self._logger is not None:

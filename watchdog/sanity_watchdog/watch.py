@@ -156,6 +156,11 @@ class Watch:
         self._with_ranks(lambda ranks: ranks.close(self.now.step, self.now.epoch))
         self.logger.flush(self.now.step)
 
+    def close(self) -> None:
+        """The fit is over, one way or another."""
+        for observer, method in tuple(self._hooks["close"]):
+            self._call(observer, method)
+
     def _with_ranks(self, action: Callable[[Assembly], Any]) -> Any:
         """Talk to the other ranks; a store that fails is given up for the rest of the run."""
         if self.assembly is None:

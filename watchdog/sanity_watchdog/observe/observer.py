@@ -82,6 +82,9 @@ class Observer:
     def end(self, at: Moment) -> None:
         """The fit is over; reading the device is allowed."""
 
+    def close(self) -> None:
+        """Last call, however the fit ended: stop what still runs. Nothing can be handed over any more."""
+
 
 def is_plain(tensor: Any) -> bool:
     """May the values of this be looked at? No subclass (DTensor, FakeTensor), no functorch wrapper, meta or nested."""

@@ -57,7 +57,6 @@ class StallObserver(Observer):
         self._thread = threading.Thread(
             target=_watch, args=(weakref.ref(self), self._stop), name="sanity-watchdog-stall", daemon=True
         )
-        weakref.finalize(self, self._stop.set)
         self._thread.start()
 
     def batch_end(self, at: Moment, output: Any) -> None:
@@ -78,10 +77,15 @@ class StallObserver(Observer):
         self._beat = time.monotonic()
 
     def failed(self, at: Moment, error: BaseException) -> None:
-        self._end(at)
+        self._emit(at)
 
     def end(self, at: Moment) -> None:
-        self._end(at)
+        self._emit(at)
+
+    def close(self) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
 
     def limit(self) -> float:
         """Seconds that the present batch may take."""
@@ -119,12 +123,6 @@ class StallObserver(Observer):
     def _emit(self, at: Moment) -> None:
         while self._found:
             at.emit(replace(self._found.popleft(), **at.tags()))
-
-    def _end(self, at: Moment) -> None:
-        self._stop.set()
-        self._emit(at)
-        if self._thread is not None:
-            self._thread.join(timeout=1.0)
 
 
 def _watch(reference: "weakref.ref[StallObserver]", stop: threading.Event) -> None:
