@@ -64,6 +64,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (initial_loss_off, above(5.0, head_scale=0.5, standard_error=0.3)),
     (initial_loss_off, above(1.5)),
     (initial_loss_off, above(0.6, head_scale=2.9)),
+    (initial_loss_off, above(0.6, head_scale=2.9, standard_error=0.2)),
     (initial_loss_off, SUMMED),
     (initial_loss_off, replace(SUMMED, rate=1.0)),
     (initial_loss_off, replace(SUMMED, rate=1e-4)),

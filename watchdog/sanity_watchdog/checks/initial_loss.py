@@ -59,7 +59,7 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     error above max(3, ln k) is a WARNING.
 
     **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
-    scale is given as a second witness, as INFO. Probabilities in place of logits start at ln k too: see WD102. Skipped
+    scale (above 1.5) is the second witness that then turns 0.3 nats into an INFO. Probabilities in place of logits start at ln k too: see WD102. Skipped
     for resumed runs and for losses that no known function computes; there ``num_classes`` or ``expected_loss`` lets
     the step's total be judged. With one target there is no standard error and no verdict.
 
@@ -85,6 +85,8 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     severity = {certain: Severity.ERROR, high: Severity.WARNING}.get(limit, Severity.INFO)
     if seen.contrastive and excess > certain + seen.standard_error and limit != certain:
         limit, slack, severity = certain, seen.standard_error, Severity.WARNING
+    if not limit and excess > note and seen.head_scale > LARGE_HEAD:  # the second witness stands in for the error
+        limit, slack = note, 0.0
     if limit:
         severity = Severity.INFO if seen.cosine else severity
         yield _alert(

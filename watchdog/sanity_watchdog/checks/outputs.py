@@ -165,8 +165,7 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
     """
     bound = 0.0 if isinstance(seen, DistanceLoss) else getattr(seen, "perfect", math.nan)
-    weighted = isinstance(seen, SoftmaxLoss) and seen.function == "nll_loss" and seen.logs
-    if math.isnan(bound) or math.isnan(seen.value) or (weighted and not seen.log_error < HALF_LOG_ERROR):
+    if math.isnan(bound) or math.isnan(seen.value) or _is_weighted(seen):
         yield Skip("no loss with a known bound")
     elif seen.value < bound - ROUNDING * max(1.0, abs(bound), abs(seen.value)) * EPS_FACTOR.get(seen.dtype, 1.0):
         yield impossible_loss.alert(
@@ -177,6 +176,12 @@ def impossible_loss(seen: LossSeen) -> Findings:
             where=seen.where,
             evidence={"value": seen.value, "bound": bound},
         )
+
+
+def _is_weighted(seen: LossSeen) -> bool:
+    """Log-probabilities times something, as in policy gradients."""
+    picks = isinstance(seen, SoftmaxLoss) and seen.function == "nll_loss" and seen.logs
+    return picks and not getattr(seen, "log_error", math.nan) < HALF_LOG_ERROR
 
 
 EPS_FACTOR = {"float16": 4.0, "bfloat16": 16.0}
