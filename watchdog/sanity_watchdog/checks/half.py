@@ -67,7 +67,8 @@ def fp16_underflow(seen: HalfGradients, *, run_share: float = RUN_SHARE, layer_s
         message = f"about {seen.share:.0%} of gradient elements are lost to float16 (limit {run_share:.0%}; {scale})"
     else:
         share = max(x.share for x in lost)
-        message = f"{len(lost)} of {seen.measured} tensors lose up to {share:.0%} of their gradient to float16 (limit {layer_share:.0%})"
+        some = f"{len(lost)} of {seen.measured} tensors"
+        message = f"{some} lose up to {share:.0%} of their gradient to float16 (limit {layer_share:.0%})"
     evidence: dict[str, Value] = {
         "lost_share": seen.share,
         "loss_scale": seen.scale if seen.scaled else None,
