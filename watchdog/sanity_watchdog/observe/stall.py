@@ -24,8 +24,10 @@ FIRST_S = 1800.0
 """The same before the first batch has ended: it may compile for long."""
 TIMES = 20.0
 """Allowed multiples of the median batch."""
-TICKS = 10
-"""Looks per shortest limit."""
+TICK_S = 30.0
+"""Seconds between two looks."""
+STILL = 10
+"""Looks in a row that find a validation loop at the same line."""
 SHOWN = 12
 """Frames that are shown."""
 WINDOW = 64
@@ -38,6 +40,7 @@ class StallObserver(Observer):
     codes = ("WD510",)
     least = LEAST_S
     first = FIRST_S
+    tick = TICK_S
 
     def __init__(self) -> None:
         self._beat = time.monotonic()
@@ -102,7 +105,7 @@ class StallObserver(Observer):
         inner = f"{id(frame.f_code)}:{frame.f_lineno}"
         self._looks = self._looks + 1 if inner == self._place else 0
         self._place = inner
-        still = not self._validating or self._looks >= TICKS
+        still = not self._validating or self._looks >= STILL
         limit = self.limit()
         if waited < limit or self._told == beat or not still:
             return
@@ -127,7 +130,7 @@ class StallObserver(Observer):
 
 def _watch(reference: "weakref.ref[StallObserver]", stop: threading.Event) -> None:
     while (observer := reference()) is not None:
-        tick = observer.least / TICKS
+        tick = observer.tick
         del observer
         if stop.wait(tick):
             return
