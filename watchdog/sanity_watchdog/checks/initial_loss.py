@@ -59,9 +59,10 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     error above max(3, ln k) is a WARNING.
 
     **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
-    scale (above 1.5) is the second witness that then turns 0.3 nats into an INFO. Probabilities in place of logits start at ln k too: see WD102. Skipped
-    for resumed runs and for losses that no known function computes; there ``num_classes`` or ``expected_loss`` lets
-    the step's total be judged. With one target there is no standard error and no verdict.
+    scale (above 1.5) is the second witness that then makes 0.3 nats an INFO. Probabilities in place of logits start
+    at ln k too: see WD102. Skipped for resumed runs and for losses that no known function computes; there
+    ``num_classes`` or ``expected_loss`` lets the step's total be judged. A single target has no standard error and no
+    verdict.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks ("verify loss @ init"). The limits were measured on
     336 first batches of 158 architectures trained from scratch.
