@@ -84,8 +84,6 @@ def missing_operator(seen: Operators) -> Findings:
     2.13; pytorch#77764 and #141287 for the encoder.
     """
     yield from _unjudged(seen)
-    if seen.foreign:
-        yield Skip(f"no table knows {', '.join(seen.foreign)}")
     gone = [g for g in seen.gaps if g.missing and not (seen.fallback and g.target == "mps")]
     yield from _gaps(missing_operator, seen, gone, "no kernel", "replace the call, or compute that part on the CPU")
 
@@ -115,8 +113,11 @@ def operator_falls_back(seen: Operators) -> Findings:
 
 
 def _unjudged(seen: Operators) -> Findings:
-    if seen.unjudged and not seen.targets:
-        yield Skip("; ".join(f"{target}: {reason}" for target, reason in seen.unjudged))
+    reasons = [f"{target}: {reason}" for target, reason in seen.unjudged]
+    reasons += [f"no table knows {', '.join(seen.foreign)}"] if seen.foreign else []
+    if reasons:
+        judged = ", ".join(target for target, _ in seen.targets)
+        yield Skip("; ".join(reasons) + (f"; judged for {judged}" if judged else ""))
 
 
 def _gaps(found: Check[Operators], seen: Operators, gaps: Iterable[OperatorGap], what: str, hint: str) -> Findings:
@@ -127,6 +128,7 @@ def _gaps(found: Check[Operators], seen: Operators, gaps: Iterable[OperatorGap],
         names = list(dict.fromkeys(g.call.name for g in here))
         aims = ", ".join(dict.fromkeys(g.target for g in here))
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        module = next((g.call.module for g in here if g.call.module), "")
         yield found.alert(
             seen,
             f"{names[0]}{more}: {what} on {aims} ({here[0].source})"[:99],
@@ -137,8 +139,8 @@ def _gaps(found: Check[Operators], seen: Operators, gaps: Iterable[OperatorGap],
                 "targets": aims,
                 "judged_by": "; ".join(dict.fromkeys(g.source for g in here)),
                 "phase": ", ".join(dict.fromkeys(g.call.phase for g in here)),
-                "module": next((g.call.module for g in here if g.call.module), ""),
                 "calls": sum(g.call.calls for g in here),
+                **({"module": module} if module else {}),
             },
         )
 
@@ -168,6 +170,7 @@ def unsupported_precision(seen: PrecisionOnTargets) -> Findings:
             severity = Severity.INFO
         if severity is None:
             continue
+        told = {"target": row.target, "precision": row.precision, "needs": row.needs, "source": row.source}
         verdict = {"fails": "fails", "ignored": "is silently not applied", "differs": "means other numbers"}
         what = verdict.get(row.outcome, f"needs {row.needs}")
         yield unsupported_precision.alert(
@@ -177,5 +180,5 @@ def unsupported_precision(seen: PrecisionOnTargets) -> Findings:
             hint="choose a precision of that row in the table: sanity-watchdog precision",
             subjects=(row.target,),
             where="",
-            evidence={"target": row.target, "precision": row.precision, "needs": row.needs, "source": row.source},
+            evidence={k: v for k, v in told.items() if v},
         )

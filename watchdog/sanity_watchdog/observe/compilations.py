@@ -4,8 +4,10 @@ import sys
 from typing import Any
 
 from ..evidence.portability import Compilations
+from ..evidence.readings import Unseen
 from .moment import Moment
 from .observer import Observer
+from .run import Run
 
 KEPT = 32
 """Samples remembered."""
@@ -20,6 +22,9 @@ class CompilationWatch(Observer):
 
     def __init__(self) -> None:
         self._history: list[tuple[int, int, int]] = []
+
+    def start(self, run: Run, at: Moment) -> None:
+        at.emit(Unseen(codes=self.codes, reason="nothing compiled", **at.tags()))
 
     def batch_end(self, at: Moment, output: Any) -> None:
         if at.sampled and at.batch >= SETTLED:

@@ -27,6 +27,12 @@ from .strangers import Following
 
 RECORDED = ("WD405", "WD406", "WD407", "WD411")
 """Checks that see nothing but recorded operators."""
+NEEDS = (
+    ("WD405", NO_FLOAT64, "every target has float64"),
+    ("WD409", STATIC, "no target compiles for shapes"),
+    ("WD411", ASYNCHRONOUS, "no target runs ahead of the host"),
+)
+"""Checks that concern some targets only."""
 
 
 def aims(run: Run) -> tuple[str, ...]:
@@ -50,9 +56,13 @@ class OperatorWatch(Observer):
         if others:
             rows = tuple(row(t, run.asked or run.precision, torch.__version__) for t in others)
             at.emit(PrecisionOnTargets(rows=rows, **at.tags()))
-        if not aims(run):
+        targets = set(aims(run))
+        if not targets:
             self._tell_attributes(at)
             at.emit(Unseen(codes=(*RECORDED, "WD408", "WD409"), reason="no target given", **at.tags()))
+        for code, kind, reason in NEEDS if targets else ():
+            if not targets & set(kind):
+                at.emit(Unseen(codes=(code,), reason=reason, **at.tags()))
 
     def batch(self, at: Moment, batch: Any) -> None:
         self._batch = batch if "train" not in self._done else None

@@ -132,7 +132,7 @@ def _operator(entry: str) -> tuple[Operator, list[str]]:
     fields: dict[str, str] = {}
     section = ""
     for line in lines:
-        field = re.match(r"(  |    )(\S[^:#]*):\s*([^#]*)", line)
+        field = re.match(r"(  |    )([^\s#][^:#]*):\s*([^#]*)", line)
         if field and field[1] == "  ":
             section = field[2]
             fields[section] = field[3].strip()
