@@ -23,7 +23,7 @@ from sanity_watchdog.summary import Batch, RunInfo, Summary
 
 from .runs import Classifier, Manual, blobs, loader, trainer
 
-HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed"))
+HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed", "close"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 
@@ -107,8 +107,9 @@ def test_accumulation_watches_every_micro_batch_of_a_sampled_step(monkeypatch: p
 def test_the_sanity_check_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
     observing(monkeypatch, Recorder)
     outcome(SanityWatchdog(fail_on=None), num_sanity_val_steps=2)
-    stages = [(e[0], e[5]) for e in Recorder.log[:3]]
-    assert stages == [("validation_batch", "validation"), ("around_step", "validation"), ("output", "validation")]
+    stages = [(e[0], e[5]) for e in Recorder.log[:4]]
+    order = ("validation_batch", "validation_start", "around_step", "output")
+    assert stages == [(name, "validation") for name in order]
     assert sum(e[0] == "validation_batch" for e in Recorder.log) == 1
 
 

@@ -20,6 +20,7 @@ from .settings import Settings
 from .sinks import default_sinks
 from .summary import Sink, Summary
 from .watch import Watch
+from .wrapping import Wrapping
 
 P = ParamSpec("P")
 S = TypeVar("S", bound="SanityWatchdog")
@@ -105,7 +106,7 @@ class SanityWatchdog(Callback):
         self._logger: DiagnosticsLogger | None = None
         self._watch: Watch | None = None
         self._hooks: list[Any] = []
-        self._undo: list[Callable[[], Any]] = []
+        self._wrapped = Wrapping()
         self._validated = False
         self._leads = False
         self._fits = 0
@@ -138,7 +139,7 @@ class SanityWatchdog(Callback):
         return self._logger.summary if self._logger is not None else Summary("incomplete")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_undo": []}
+        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping()}
 
     # -- life of a fit
 
@@ -213,38 +214,11 @@ class SanityWatchdog(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             if watch.now.sampled:
-                self._wrap(watch, trainer.strategy, "training_step", batch)
+                around = functools.partial(watch.around_step, batch)
+                self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
             if watch.now.sync:
-                self._wrap_backward(watch, trainer.precision_plugin)
+                self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
             self._enforce(watch, "batch")
-
-    def _wrap(self, watch: Watch, strategy: Any, name: str, batch: Any) -> None:
-        step = getattr(strategy, name)
-
-        @functools.wraps(step)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with watch.around_step(batch):
-                output = step(*args, **kwargs)
-            watch.tell("output", output)
-            return output
-
-        setattr(strategy, name, watched)
-        self._undo.append(lambda: strategy.__dict__.pop(name, None))
-
-    def _wrap_backward(self, watch: Watch, plugin: Any) -> None:
-        backward = plugin.backward
-
-        @functools.wraps(backward)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            with watch.around_backward():
-                return backward(*args, **kwargs)
-
-        plugin.backward = watched
-        self._undo.append(lambda: plugin.__dict__.pop("backward", None))
-
-    def _unwrap(self) -> None:
-        while self._undo:
-            self._undo.pop()()
 
     @_harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
@@ -272,7 +246,7 @@ class SanityWatchdog(Callback):
     @_harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (watch := self._watch) is not None:
-            self._unwrap()
+            self._wrapped.undo()
             watch.batch_end(outputs)
             self._enforce(watch, "after")
 
@@ -291,7 +265,8 @@ class SanityWatchdog(Callback):
             return
         if not self._validated:
             watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
-            self._wrap(watch, trainer.strategy, "validation_step", batch)
+            around = functools.partial(watch.around_step, batch)
+            self._wrapped.wrap(trainer.strategy, "validation_step", around, watch.output)
         if batch_idx == dataloader_idx == 0:
             watch.tell("validation_start")
 
@@ -301,7 +276,7 @@ class SanityWatchdog(Callback):
     ) -> None:
         if self._watch is not None and not self._validated:
             self._validated = True
-            self._unwrap()
+            self._wrapped.undo()
 
     @_harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
@@ -322,7 +297,7 @@ class SanityWatchdog(Callback):
 
     @_harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        self._unwrap()
+        self._wrapped.undo()
         stopped = isinstance(exception, SanityCheckFailed)
         if self._watch is not None and not stopped:
             self._watch.failed(exception)
@@ -347,7 +322,7 @@ class SanityWatchdog(Callback):
         self._end_watch()
 
     def _end_watch(self) -> None:
-        self._unwrap()
+        self._wrapped.undo()
         for handle in self._hooks:
             handle.remove()
         self._hooks.clear()

@@ -99,6 +99,10 @@ class Watch:
         self._tell(hook, self.now, *args)
         self._settle(self.now)
 
+    def output(self, output: Any) -> None:
+        """The user's step has returned."""
+        self.tell("output", output)
+
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """An attempt to step."""
         self.now.attempt = self.attempts

@@ -1,0 +1,49 @@
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from sanity_watchdog.wrapping import Wrapping
+
+
+class Strategy:
+    def step(self, x: int) -> int:
+        if x < 0:
+            raise ValueError("negative")
+        return x + 1
+
+
+@contextmanager
+def noted(notes: list[Any], word: str) -> Any:
+    notes.append(word)
+    try:
+        yield
+    finally:
+        notes.append(f"/{word}")
+
+
+def test_the_method_runs_inside_and_its_result_is_seen() -> None:
+    strategy, notes, wrapping = Strategy(), [], Wrapping()
+    wrapping.wrap(strategy, "step", lambda: noted(notes, "a"), notes.append)
+    assert strategy.step(1) == 2
+    assert notes == ["a", "/a", 2]
+    wrapping.undo()
+    assert vars(strategy) == {}
+
+
+def test_a_raise_leaves_the_scope_and_skips_the_result() -> None:
+    strategy, notes, wrapping = Strategy(), [], Wrapping()
+    wrapping.wrap(strategy, "step", lambda: noted(notes, "a"), notes.append)
+    with pytest.raises(ValueError, match="negative"):
+        strategy.step(-1)
+    assert notes == ["a", "/a"]
+
+
+def test_somebody_elses_wrapper_survives() -> None:
+    strategy, wrapping = Strategy(), Wrapping()
+    strategy.step = theirs = lambda x: 10 * x  # type: ignore[method-assign]
+    wrapping.wrap(strategy, "step", lambda: noted([], "a"))
+    wrapping.wrap(strategy, "step", lambda: noted([], "b"))
+    assert strategy.step(2) == 20
+    wrapping.undo()
+    assert strategy.step is theirs

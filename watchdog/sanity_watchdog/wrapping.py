@@ -1,0 +1,45 @@
+"""Methods of an object wrapped for one step, and given back exactly as they were."""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+_ABSENT = object()
+
+
+class Wrapping:
+    """Wraps methods as instance attributes; ``undo`` restores what was there, in reverse order."""
+
+    def __init__(self) -> None:
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def wrap(
+        self,
+        owner: Any,
+        name: str,
+        around: Callable[[], AbstractContextManager[Any]],
+        after: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Run ``owner.name`` inside ``around()``, then hand its result to ``after``; both must not raise."""
+        method = getattr(owner, name)
+
+        @functools.wraps(method)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with around():
+                result = method(*args, **kwargs)
+            if after is not None:
+                after(result)
+            return result
+
+        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, watched)
+
+    def undo(self) -> None:
+        """Give everything back."""
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is _ABSENT:
+                vars(owner).pop(name, None)
+            else:
+                setattr(owner, name, before)
