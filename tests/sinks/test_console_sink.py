@@ -36,6 +36,11 @@ def test_an_alert_is_rendered_once() -> None:
     ]
 
 
+def test_an_alert_whose_subjects_grow_does_not_fill_the_screen() -> None:
+    news = [Batch(i, (replace(ERROR, count=i, subjects=("net.0.weight",) * i),)) for i in range(1, 100)]
+    assert [line[:60] for line in said(*news)[1:]] == ["watchdog: WD301 zeroed-parameter: seen 10×, last at step 8"]
+
+
 def test_an_alert_that_grew_worse_is_rendered_again() -> None:
     milder = replace(ERROR, severity=Severity.WARNING)
     assert said(Batch(8, (milder,)), Batch(9, (ERROR,))) == [render(milder), render(ERROR)]

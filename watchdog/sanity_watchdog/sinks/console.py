@@ -24,20 +24,23 @@ class ConsoleSink:
 
     def __init__(self) -> None:
         self._info = RunInfo()
-        self._printed: dict[tuple[str, str], Severity] = {}
+        self._printed: dict[tuple[str, str], tuple[Severity, int]] = {}
 
     def open(self, info: RunInfo) -> None:
         self._info = info
 
     def write(self, batch: Batch) -> None:
         for alert in batch.alerts:
-            if alert.severity > self._printed.get(alert.key, 0):
+            severity, count = self._printed.get(alert.key, (0, 0))
+            if alert.severity > severity:
                 self._info.echo(self._new(alert))
-            else:
+            elif alert.count >= 10 * count:
                 self._info.echo(
                     f"watchdog: {alert.code} {alert.name}: seen {alert.count:,}×, last at step {alert.last_step}"
                 )
-            self._printed[alert.key] = alert.severity
+            else:
+                continue
+            self._printed[alert.key] = alert.severity, alert.count
         for alert in batch.cleared:
             self._info.echo(f"watchdog: {alert.code} {alert.name}: no longer so at step {batch.step}")
 
