@@ -92,3 +92,20 @@ def test_a_fit_in_a_fresh_environment_beside_the_other_watchdog(built: Path, tmp
     (tmp_path / "fit.py").write_text(FIT.format(site=str(site)))
     assert "FIT pass" in run(python, "fit.py", cwd=tmp_path)
     assert "WD101" in run(tmp_path / "env" / "bin" / "sanity-watchdog", "checks", cwd=tmp_path)
+
+
+def test_reports_need_nothing_but_the_wheel(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    record = tmp_path / "watchdog.jsonl"
+    record.write_text('{"v":1,"type":"summary","verdict":"pass","judged":["WD301"]}\n')
+    program = (
+        f"import sys; sys.path.append({str(tmp_path / 'site')!r}); from sanity_watchdog.cli import main; main({{}})"
+    )
+
+    def alone(*arguments: str) -> str:
+        return run(sys.executable, "-S", "-I", "-c", program.format(list(arguments)), cwd=tmp_path)
+
+    assert "1 run: 1 pass" in alone("report", str(record))
+    assert "WD301  zeroed-parameter" in alone("checks")
+    assert "What it sees" in alone("explain", "WD301")
