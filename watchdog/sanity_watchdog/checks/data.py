@@ -12,7 +12,7 @@ LARGE_RMS = 50.0
 """Root mean square of what enters the first weights; standardised data have 1. Pixels of 8 bits have about 130."""
 DISPARITY = 100.0
 """Largest over median root mean square of the features of a table; no learning rate suits both."""
-NEARLY_ALL = 0.99
+NEARLY_ALL = 0.98
 """Share of zeros in an image of zeros and ones that is taken for an integer division. Drawings have up to 0.95."""
 NORMALISED = "normalised_"
 """What ``Entry.operation`` begins with where a normalisation follows the layer."""

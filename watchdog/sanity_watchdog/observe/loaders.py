@@ -101,11 +101,11 @@ def _generators(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[s
 def _names_used(kind: type) -> set[str]:
     """Attribute names in the code of a class's methods, but for those that set it up."""
     names: set[str] = set()
-    for base in kind.__mro__[:-1]:
-        for name, member in vars(base).items():
-            code = getattr(getattr(member, "__func__", member), "__code__", None)
-            if name not in SETTING_UP and isinstance(code, CodeType):
-                names |= _names_in(code)
+    members = {name: member for base in reversed(kind.__mro__[:-1]) for name, member in vars(base).items()}
+    for name, member in members.items():
+        code = getattr(getattr(member, "__func__", member), "__code__", None)
+        if name not in SETTING_UP and isinstance(code, CodeType):
+            names |= _names_in(code)
     return names
 
 

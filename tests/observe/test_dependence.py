@@ -1,0 +1,250 @@
+"""Dependence asked of real first steps: what is named, what is left alone, and why."""
+
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from sanity_watchdog import SanityWatchdog
+from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, watched
+
+V, T, W, K = 32, 12, 16, 4
+
+
+class Encoder(nn.Module):
+    """Over (B, T, W) features."""
+
+    def __init__(self, batch_first: bool = True) -> None:
+        super().__init__()
+        self.inp = nn.Linear(5, W)
+        layer = nn.TransformerEncoderLayer(W, 2, W, 0.0, batch_first=batch_first)
+        self.body, self.head = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False), nn.Linear(W, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(self.inp(x)).mean(1))
+
+
+class TimeFirst(nn.Module):
+    """Sequences first, and right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.GRU(5, W), nn.Linear(W, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x.transpose(0, 1))[0][-1])
+
+
+class Decoder(nn.Module):
+    def __init__(self, causal: bool = True) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(V, W), nn.Embedding(T, W)
+        self.block = nn.TransformerEncoderLayer(W, 2, W, 0.0, batch_first=True)
+        self.head, self.causal = nn.Linear(W, V), causal
+
+    def forward(self, ids: Tensor) -> Tensor:
+        t = ids.shape[1]
+        mask = nn.Transformer.generate_square_subsequent_mask(t) if self.causal else None
+        return self.head(self.block(self.tokens(ids) + self.places(torch.arange(t)), src_mask=mask))
+
+
+class Next(L.LightningModule):
+    """Predicts the next token; ``layout`` is how the scores meet the loss."""
+
+    def __init__(self, net: nn.Module, layout: str = "flat") -> None:
+        super().__init__()
+        self.net, self.layout = net, layout
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        ids = batch[0]
+        if self.layout == "shifted after":
+            scores = self.net(ids)[:, :-1]
+        else:
+            scores = self.net(ids[:, :-1])
+        target = ids[:, 1:]
+        if self.layout == "classes second":
+            return F.cross_entropy(scores.transpose(1, 2), target)
+        if self.layout == "padded":
+            target = target.masked_fill(torch.arange(target.shape[1]) > 6, -100)
+        return F.cross_entropy(scores.flatten(0, 1), target.flatten())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), 1e-3)
+
+
+class Masked(Next):
+    """Predicts hidden tokens from both sides: nothing is shifted."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        ids = batch[0][:, :-1]
+        hidden = torch.rand(ids.shape) < 0.3
+        scores = self.net(ids.masked_fill(hidden, 0))
+        return F.cross_entropy(scores.flatten(0, 1), ids.masked_fill(~hidden, -100).flatten())
+
+
+def sequences(n: int = 64) -> tuple[Tensor, Tensor]:
+    return torch.randn(n, 10, 5), torch.randint(0, K, (n,))
+
+
+def text(n: int = 32) -> Tensor:
+    return torch.randint(1, V, (n, T))
+
+
+@pytest.mark.parametrize(
+    ("net", "found"),
+    [(Encoder(batch_first=False), True), (Encoder(), False), (TimeFirst(), False)],
+    ids=["wrong axis", "right axis", "time first"],
+)
+def test_mixed_samples(net: nn.Module, found: bool) -> None:
+    for module in (Classifier(net), Manual(net)):
+        dog = watched(module, loader(*sequences(), batch_size=16), max_steps=1)
+        assert_awake(dog)
+        assert ("WD131" in codes(dog)) == found
+        assert "WD131" in dog.summary.judged
+
+
+@pytest.mark.parametrize("layout", ["flat", "classes second", "shifted after", "padded"])
+@pytest.mark.parametrize("causal", [True, False])
+def test_the_future(layout: str, causal: bool) -> None:
+    dog = watched(Next(Decoder(causal), layout), loader(text(), batch_size=8), max_steps=1)
+    assert_awake(dog)
+    assert ("WD132" in codes(dog)) == (not causal)
+    assert "WD132" in dog.summary.judged
+
+
+def test_masked_tokens_may_be_seen_from_both_sides() -> None:
+    torch.manual_seed(0)
+    dog = watched(Masked(Decoder(causal=False)), loader(text(), batch_size=8), max_steps=1)
+    assert_awake(dog)
+    assert "WD132" not in codes(dog)
+    assert "WD132" in dog.summary.skipped
+
+
+class Forgetful(nn.Module):
+    """Looks at the batch, then returns something else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.constant = mlp(), nn.Parameter(torch.randn(1, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.net(x)
+        return self.constant.expand(len(x), 10) * 1.0
+
+
+def test_an_input_that_is_ignored() -> None:
+    dog = watched(Classifier(Forgetful()), max_steps=1)
+    assert_awake(dog)
+    assert "WD133" in codes(dog)
+
+
+class Mixing(nn.Module):
+    """Mixes hidden features of pairs on purpose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(20, 16), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.relu(self.a(x))
+        return self.b(0.7 * h + 0.3 * h[torch.randperm(len(h))])
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.reentrant = nn.Linear(20, 16), nn.Linear(16, 16), reentrant
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(checkpoint(self.b, self.a(x), use_reentrant=self.reentrant))
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad.mul_(2)
+
+
+class Custom(nn.Module):
+    def __init__(self, hook: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.hook = nn.Linear(20, 16), nn.Linear(16, 10), hook
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.a(x)
+        if self.hook:
+            h.register_hook(lambda g: g * 2)
+            return self.b(h)
+        return self.b(Twice.apply(h))
+
+
+class Neighbours(nn.Module):
+    """Averages over a graph whose nodes are the samples."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(20, 16), nn.Linear(16, 10)
+        self.register_buffer("links", torch.rand(32, 32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.b(self.links @ self.a(x))
+
+
+NORM = nn.Sequential(nn.Linear(20, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 10))
+
+
+@pytest.mark.parametrize(
+    ("net", "reason"),
+    [
+        (NORM, "BatchNorm mixes"),
+        (Mixing(), ""),
+        (Checkpointed(reentrant=False), "checkpoint"),
+        (Checkpointed(reentrant=True), ""),
+        (Custom(hook=True), "hook"),
+        (Custom(hook=False), "custom autograd function"),
+        (Neighbours(), "a graph"),
+    ],
+    ids=["batch norm", "pairs", "checkpoint", "reentrant", "hook", "function", "graph"],
+)
+def test_what_is_meant_or_may_not_be_asked_is_left_alone(net: nn.Module, reason: str) -> None:
+    dog = watched(Classifier(net), loader(*blobs(64)), max_steps=1)
+    assert_awake(dog)
+    assert not {"WD131", "WD133"} & set(codes(dog))
+    if reason:
+        assert reason in dog.summary.skipped["WD131"]
+
+
+class Contrastive(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        a, b = F.normalize(self.net(batch[0]), dim=-1), F.normalize(self.net(batch[0] + 0.1), dim=-1)
+        return F.cross_entropy(a @ b.T / 0.1, torch.arange(len(a)))
+
+
+def test_contrastive_losses_are_left_alone() -> None:
+    dog = watched(Contrastive(), max_steps=1)
+    assert_awake(dog)
+    assert "WD131" not in codes(dog)
+    assert "WD131" in dog.summary.skipped
+
+
+@pytest.mark.parametrize("net", [Encoder(), Encoder(batch_first=False), NORM], ids=["quiet", "found", "norm"])
+def test_asking_changes_no_gradient(net: nn.Module) -> None:
+    data = blobs(64) if net is NORM else sequences()
+    found = []
+    for select in (("WD131",), ("WD142",)):
+        torch.manual_seed(0)
+        module = Classifier(torch.nn.Sequential(net))
+        start = {k: v.clone() for k, v in module.state_dict().items()}
+        watched(module, loader(*data, shuffle=False), watchdog=SanityWatchdog(select=select, fail_on=None), max_steps=2)
+        found.append({k: v.clone() for k, v in module.state_dict().items()})
+        module.load_state_dict(start)
+    assert all(torch.equal(found[0][k], found[1][k]) for k in found[0])
