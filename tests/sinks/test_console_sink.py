@@ -68,7 +68,7 @@ def test_a_quiet_run_ends_in_two_lines_that_give_trust(tmp_path: Path, monkeypat
     )
     assert said(summary=summary, directory="logs", record=str(tmp_path / "logs" / "watchdog.jsonl")) == [
         "watchdog: pass. first loss 2.312 (ln 10 = 2.303) · 32-true on cpu · 26,122 parameters",
-        "watchdog: 50 checks: 47 judged, 3 skipped (WD201, WD202: no fp16; WD601: one process), 0 ignored"
+        "watchdog: 50 checks: 47 judged, 3 skipped (WD601: one process; WD201, WD202: no fp16), 0 ignored"
         " · alerts in TensorBoard's Text tab and logs/watchdog.jsonl",
     ]
 
@@ -76,7 +76,9 @@ def test_a_quiet_run_ends_in_two_lines_that_give_trust(tmp_path: Path, monkeypat
 def test_a_long_list_of_skipped_checks_is_grouped_and_cut() -> None:
     skipped = {f"WD2{i:02}": "no fp16" for i in range(9)} | {f"WD5{i:02}": f"reason {i}" for i in range(9)}
     (_, line) = said(summary=Summary("pass", skipped=skipped))
-    assert "18 skipped (WD200, WD201, WD202 and 6 more: no fp16; WD500: reason 0; WD501: reason 1; …)" in line
+    assert "18 skipped (WD500: reason 0; WD501: reason 1; WD502: reason 2; …)" in line
+    (_, line) = said(summary=Summary("pass", skipped={c: r for c, r in skipped.items() if c < "WD502"}))
+    assert "11 skipped (WD500: reason 0; WD501: reason 1; WD200, WD201, WD202 and 6 more: no fp16)" in line
 
 
 def test_a_failed_run_says_what_failed_and_who_stopped_it() -> None:

@@ -61,12 +61,16 @@ def _entry(ignored: Ignored) -> str:
 
 
 def reasons(skipped: Mapping[str, str], shown: int = GROUPS_SHOWN) -> str:
-    """Skipped checks by reason, in the order of their codes, cut after the first few reasons."""
+    """Skipped checks by reason, the most particular reasons first, cut after a few."""
     groups: dict[str, list[str]] = {}
     for code in sorted(skipped):
         groups.setdefault(printable(skipped[code], 60), []).append(code)
-    parts = [f"{_some(codes, CODES_SHOWN)}: {reason}" for reason, codes in groups.items()]
+    parts = [f"{_some(codes, CODES_SHOWN)}: {reason}" for reason, codes in sorted(groups.items(), key=_commonness)]
     return "; ".join(parts[:shown] + ["…"] * (len(parts) > shown))
+
+
+def _commonness(group: tuple[str, list[str]]) -> int:
+    return len(group[1])
 
 
 def _some(names: Sequence[str], shown: int = NAMES_SHOWN) -> str:
