@@ -18,7 +18,7 @@ SAMPLES = 3
 """First samples whose median slope is judged."""
 LARGE = 1e3
 """Gradient element that is large by itself."""
-RATIO = 1e4
+RATIO = 1e3
 """Norm of the gradients over that of the weights. A sum over 65,000 tokens instead of a mean gives about 650."""
 FIRST = 4
 """Samples that are judged by the ratio, and that later ones are compared with."""
