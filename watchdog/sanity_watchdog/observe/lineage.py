@@ -8,176 +8,21 @@ from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
 from .calls import Frontier, Marks, Trace, tensors_of
+from .operations import (
+    ACTIVATIONS,
+    HOOKS,
+    KEEPS_HEAD,
+    LAYERS,
+    MIXING,
+    NORMS,
+    READS,
+    RECURRENT,
+    REDUCES,
+    SILENT,
+    SUBTRACTS,
+    VIEWS,
+)
 from .site import user_line
-
-ACTIVATIONS = frozenset(
-    (
-        "softmax",
-        "log_softmax",
-        "sigmoid",
-        "logsigmoid",
-        "relu",
-        "relu6",
-        "tanh",
-        "hardtanh",
-        "hardsigmoid",
-        "softplus",
-        "gelu",
-        "silu",
-        "elu",
-        "selu",
-        "mish",
-    )
-)
-VIEWS = frozenset(
-    (
-        "float",
-        "half",
-        "bfloat16",
-        "double",
-        "to",
-        "type",
-        "view",
-        "reshape",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "transpose",
-        "permute",
-        "movedim",
-        "contiguous",
-        "clone",
-        "__getitem__",
-        "view_as",
-        "reshape_as",
-        "select",
-        "narrow",
-        "expand",
-        "expand_as",
-        "t",
-        "T",
-        "mT",
-        "clamp",
-        "clamp_min",
-        "clip",
-        "swapaxes",
-        "index_select",
-        "gather",
-        "chunk",
-        "split",
-        "unbind",
-    )
-)
-KEEPS_HEAD = VIEWS | {"add", "__add__", "div", "__truediv__", "mul", "__mul__", "log_softmax"}
-LAYERS = frozenset(
-    (
-        "linear",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "matmul",
-        "__matmul__",
-        "mm",
-        "bmm",
-        "addmm",
-        "einsum",
-    )
-)
-MIXING = LAYERS | frozenset(
-    (
-        "softmax",
-        "scaled_dot_product_attention",
-        "multi_head_attention_forward",
-        "layer_norm",
-        "group_norm",
-        "batch_norm",
-        "instance_norm",
-        "rms_norm",
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "rnn_relu",
-        "embedding",
-    )
-)
-SUBTRACTS = frozenset(
-    (
-        "sub",
-        "__sub__",
-        "rsub",
-        "__rsub__",
-        "subtract",
-    )
-)
-REDUCES = frozenset(
-    (
-        "mean",
-        "sum",
-        "norm",
-        "nanmean",
-    )
-)
-NORMS = frozenset(
-    (
-        "norm",
-        "vector_norm",
-        "linalg_norm",
-        "linalg_vector_norm",
-    )
-)
-RECURRENT = frozenset(
-    (
-        "lstm",
-        "gru",
-        "rnn_tanh",
-        "rnn_relu",
-    )
-)
-READS = frozenset(
-    (
-        "item",
-        "tolist",
-        "numpy",
-        "__float__",
-        "__array__",
-    )
-)
-SILENT = frozenset(
-    (
-        "size",
-        "dim",
-        "numel",
-        "shape",
-        "device",
-        "dtype",
-        "layout",
-        "requires_grad",
-        "is_leaf",
-        "grad_fn",
-        "grad",
-        "ndim",
-        "is_cuda",
-        "is_sparse",
-        "stride",
-        "data_ptr",
-        "ndimension",
-        "retain_grad",
-        "requires_grad_",
-        "zeros_like",
-        "ones_like",
-        "empty_like",
-        "full_like",
-        "rand_like",
-        "randn_like",
-    )
-)
-HOOKS = frozenset(
-    (
-        "register_hook",
-        "register_multi_grad_hook",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,7 +38,7 @@ class Facts:
     soft: bool = False
     axis: int = 1
     reduction: str = "mean"
-    weighted: bool = False
+    smoothing: float = 0.0
     ignore_index: int | None = None
     log_target: bool = False
     origin: Origin | None = None
@@ -69,7 +69,7 @@ class Facts:
             facts.target_shape, facts.target_dtype = tuple(target.shape), str(target.dtype).removeprefix("torch.")
             facts.soft = target.dtype not in LABELS
         facts.reduction = str(options.get("reduction", "mean"))
-        facts.weighted = any(isinstance(options.get(n), Tensor) for n in ("weight", "pos_weight"))
+        facts.smoothing = float(options.get("label_smoothing", 0.0))
         if facts.kind == "softmax":
             ignore = options.get("ignore_index")
             facts.ignore_index = -100 if ignore is None else int(ignore)
@@ -115,12 +115,12 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             zeros=get("zeros", 0.0),
             logs=facts.logs,
             soft=facts.soft,
-            perfect=get("perfect"),
+            perfect=get("perfect", math.nan if facts.soft or facts.smoothing else 0.0),
             **common,
         )
-    if facts.kind == "binary" and "seen" in values:
+    if facts.kind == "binary" and "zeros" in values:
         logits = facts.function != "binary_cross_entropy"
-        return BinaryLoss(logits=logits, zeros=get("zeros", 0.0), perfect=get("perfect"), **common)
+        return BinaryLoss(logits=logits, zeros=values["zeros"], perfect=get("perfect", 0.0), **common)
     if facts.kind == "divergence" and "log_error" in values:
         return DivergenceLoss(
             log_error=values["log_error"],
@@ -192,8 +192,8 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         where=facts.where,
         reduction=facts.reduction,
         reported=value,
-        if_uniform=values["if_uniform"],
-        if_constant=values["if_constant"],
+        if_uniform=values.get("if_uniform", math.nan),
+        if_constant=values.get("if_constant", math.nan),
         seen=values["seen"],
         expected=expected,
         name="equal probabilities" if facts.kind == "divergence" else f"ln {round(math.exp(expected)):,}",

@@ -49,8 +49,11 @@ def thinned(values: Tensor) -> Tensor:
     return flat[:: max(1, flat.numel() // LIMIT)]
 
 
-def measure(call: LossCall) -> Numbers:
-    """Scalar tensors about ``call``; empty where its arguments are none that could be judged."""
+def measure(call: LossCall, *, full: bool = True) -> Numbers:
+    """Scalar tensors about ``call``; empty where its arguments are none that could be judged.
+
+    ``full`` compares with what a guess would cost, too: that is for the first steps only.
+    """
     scores, target = call.input, call.target
     if isinstance(target, Tensor) and target.dtype in LABELS:
         target = target.long()
@@ -62,9 +65,9 @@ def measure(call: LossCall) -> Numbers:
     if not isinstance(target, Tensor) or not target.numel():
         return numbers
     if call.name in CLASS_LOSSES and (target.is_floating_point() or target.dtype in LABELS):
-        return numbers | _classes(call, scores.detach(), target.detach())
+        return numbers | _classes(call, scores.detach(), target.detach(), full)
     if call.name in BINARY_LOSSES and scores.shape == target.shape:
-        return numbers | _binary(call, scores.detach(), target.detach())
+        return numbers | _binary(call, scores.detach(), target.detach(), full)
     if call.name == "kl_div" and scores.shape == target.shape:
         return numbers | _divergence(call, scores.detach(), target.detach())
     if call.name in DISTANCES:
@@ -86,7 +89,7 @@ def zero_share(values: Tensor) -> Tensor:
     return (thinned(values) == 0).float().mean()
 
 
-def _classes(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
+def _classes(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
     options = call.arguments
     ignore = options.get("ignore_index")
     ignore = -100 if ignore is None else int(ignore)
@@ -115,10 +118,27 @@ def _classes(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
         numbers |= ends(labels, "label_") | {"sum_low": sums.amin(), "sum_high": sums.amax()}
     else:
         numbers |= _labels(target, ignore)
-    reference = expected.cross_entropy(
-        target, k, axis, options.get("weight"), ignore, options.get("label_smoothing", 0.0), _reduction(call)
-    )
-    return numbers | _references(reference) | _excess(part.float(), labels, ignore)
+    if not full:
+        return numbers
+    smoothing = options.get("label_smoothing", 0.0)
+    numbers |= _references_of_classes(target, k, axis, options.get("weight"), ignore, smoothing, _reduction(call))
+    return numbers | _excess(part.float(), labels, ignore)
+
+
+def _references_of_classes(
+    target: Tensor, k: int, axis: int, weight: Tensor | None, ignore: int, smoothing: float, reduction: str
+) -> Numbers:
+    """References of a call, estimated from a part where there are very many targets."""
+    if target.numel() <= LIMIT:
+        return _references(expected.cross_entropy(target, k, axis, weight, ignore, smoothing, reduction))
+    if target.is_floating_point():
+        return {"targets": _number(target.numel() // k, target)}
+    flat = target.reshape(-1)
+    step = -(-len(flat) // LIMIT)
+    numbers = _references(expected.cross_entropy(flat[::step], k, axis, weight, ignore, smoothing, reduction))
+    factor = step if reduction == "sum" else 1
+    numbers = {name: number * factor for name, number in numbers.items()} | {"targets": (flat != ignore).sum()}
+    return numbers if not smoothing else numbers | {"perfect": _number(math.nan, target)}
 
 
 def _references(reference: expected.Reference) -> Numbers:
@@ -133,16 +153,23 @@ def _references(reference: expected.Reference) -> Numbers:
 def _labels(target: Tensor, ignore: int) -> Numbers:
     """Range and count of hard labels, and whether they are positions of candidates instead of classes."""
     flat = target.reshape(-1)
-    counts = flat != ignore
     bounds = torch.iinfo(flat.dtype)
-    ordered = flat[:: max(1, len(flat) // LIMIT)].sort().values
+    lows, highs, valid = [], [], []
+    for part in torch.split(flat, LIMIT):
+        counts = part != ignore
+        lows.append(torch.where(counts, part, bounds.max).amin())
+        highs.append(torch.where(counts, part, bounds.min).amax())
+        valid.append(counts.sum())
+    few = flat[:: max(1, len(flat) // LIMIT)]
+    ordered = few.sort().values
+    first = flat[:LIMIT]
     return {
-        "label_low": torch.where(counts, flat, bounds.max).amin(),
-        "label_high": torch.where(counts, flat, bounds.min).amax(),
-        "valid": counts.sum(),
+        "label_low": torch.stack(lows).amin(),
+        "label_high": torch.stack(highs).amax(),
+        "valid": torch.stack(valid).sum(),
         "distinct": 1 + (ordered[1:] != ordered[:-1]).sum(),
-        "positions": (flat == torch.arange(len(flat), device=flat.device)).all() & (flat[-1] > 0),
-        "first_only": (flat == 0).all(),
+        "positions": (first == torch.arange(len(first), device=flat.device)).all() & (first[-1] > 0),
+        "first_only": (few == 0).all(),
     }
 
 
@@ -216,20 +243,22 @@ def standard_error(loss: Tensor, counts: Tensor) -> Numbers:
     return {"standard_error": torch.where(samples > 1, error, math.nan), "samples": samples}
 
 
-def _binary(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
-    step = max(1, scores[0].numel() * len(scores) // LIMIT) if scores.ndim else 1
+def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
+    numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
+    if not full:
+        return numbers
+    step = max(1, scores.numel() // LIMIT)
     z = (scores[::step] if scores.ndim else scores.reshape(1)).float()
     y = (target[::step] if target.ndim else target.reshape(1)).float()
     if call.name == "binary_cross_entropy":
         z = torch.logit(z.clamp(0, 1), 1e-12)
     loss = F.softplus(z) - y * z
     options = call.arguments
-    reference = expected.binary_cross_entropy(
-        target, options.get("weight"), options.get("pos_weight"), _reduction(call)
-    )
+    if target.numel() <= LIMIT:
+        weights = options.get("weight"), options.get("pos_weight")
+        numbers |= _references(expected.binary_cross_entropy(target, *weights, _reduction(call)))
     rate = y.mean()
-    numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
-    numbers |= _references(reference) | {"seen": loss.mean()}
+    numbers |= {"targets": _number(target.numel(), target), "seen": loss.mean()}
     numbers |= {"prior": -(expected.xlogx(rate) + expected.xlogx(1 - rate)), "spread": z.std(), "common": z.mean()}
     return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 

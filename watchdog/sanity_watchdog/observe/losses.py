@@ -88,8 +88,8 @@ class LossCalls(Observer):
             at.emit(Unseen(codes=JUDGED, reason=reason, **at.tags()))
             return
         with torch.no_grad(), torch.autocast(given[0].device.type, enabled=False):
-            numbers = measure(call)
-            if call.head is not None and is_plain(call.head):
+            numbers = measure(call, full=at.sync)
+            if at.sync and call.head is not None and is_plain(call.head):
                 numbers["head_scale"] = head_scale(call.head)
         self._pending.append((call, numbers))
 
