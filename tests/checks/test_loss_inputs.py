@@ -92,6 +92,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(LOGITS, origin=Origin("log_softmax", (32, 10), 1))),
     (wrong_loss_input, replace(PROBABILITIES, origin=SOFTMAX)),
     (wrong_loss_input, replace(LOGITS, origin=Origin("softmax", (4, 8, 10), 2), shape=(32, 10))),
+    (wrong_loss_input, replace(LOGS, shape=(4, 10, 10), origin=Origin("log_softmax", (4, 10, 10), 2))),
     (wrong_loss_input, BINARY),
     (wrong_loss_input, KL),
     (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),

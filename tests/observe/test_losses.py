@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from sanity_watchdog import LossWatch
 from sanity_watchdog.alerts import Alert, Severity
+from sanity_watchdog.observe import losses
 from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, trainer, watched
 
 
@@ -361,6 +362,17 @@ def test_bad_targets_are_explained_also_where_they_crash(change: Any, words: str
         with pytest.raises(raises):
             fit(Classifier(), loader(*labelled(change), shuffle=False))
     assert words in the(dog, "WD105").hint
+
+
+def test_labels_are_explained_before_a_device_could_assert(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "asserts_later", lambda target: True)
+    explained: list[int] = []
+    dog = LossWatch(fail_on=None, select=("WD105",))
+    monkeypatch.setattr(losses.LossCalls, "_look", lambda self, at, call: explained.append(len(at.evidence)))
+    with pytest.raises(IndexError):
+        trainer(dog).fit(Classifier(), loader(*labelled(lambda y: y + 1), shuffle=False))
+    assert explained == [1]
+    assert "start at 1" in the(dog, "WD105").hint
 
 
 def test_masks_of_bytes_have_no_floor() -> None:

@@ -15,6 +15,8 @@ ENOUGH_ROWS = 4
 ENOUGH_HALF = 8
 LOG_ERROR = 0.02
 """Distance of a row's logsumexp from 0 that float32 log-probabilities never reach."""
+NORMALISED = 0.1
+"""Distance of a row's sum from 1, or of its logsumexp from 0, that no rounding makes."""
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
 
@@ -41,13 +43,14 @@ def _has_wrong_axis(seen: SoftmaxLoss) -> bool:
     """Was a softmax taken over something else than the classes?"""
     origin = seen.origin
     if origin is not None and origin.name in ("softmax", "log_softmax") and origin.axis is not None:
-        if origin.shape == seen.shape:
-            return origin.axis != seen.axis
-        return origin.shape[origin.axis] != seen.classes
+        if origin.shape[origin.axis] != seen.classes:
+            return True
+        error = seen.sum_error if origin.name == "softmax" else seen.log_error
+        return origin.shape == seen.shape and origin.axis != seen.axis and not error <= NORMALISED
     if seen.function != "cross_entropy":
         return False
     columns = sums_to_one(seen.column_error, seen.low, seen.high, seen.classes, seen.rows, seen.dtype)
-    return columns and seen.sum_error > 0.1
+    return columns and seen.sum_error > NORMALISED
 
 
 @check("WD102", "double-softmax", Severity.ERROR, LossSeen)

@@ -50,12 +50,15 @@ Seen = Callable[[LossCall], None]
 class Interception:
     """Records loss calls of one step into ``trace`` and hands each to ``seen`` at the moment of the call.
 
+    ``coming`` gets a call before it is made, where that is possible.
+
     Attributes:
         fault: the first exception of our own, to be raised where the run cannot be hurt.
     """
 
-    def __init__(self, trace: Trace, seen: Seen, step: int) -> None:
+    def __init__(self, trace: Trace, seen: Seen, step: int, coming: Seen = lambda call: None) -> None:
         self.trace = trace
+        self.coming = coming
         self.fault: Exception | None = None
         self._seen = seen
         self._step = step
@@ -94,6 +97,7 @@ class FollowingMode(TorchFunctionMode):
             return out
         call = LossCall(func.__name__, user_line(), {}, followed=True)
         self._to.guard(lambda: self._describe(call, signature, args, kwargs))
+        self._to.guard(lambda: self._to.coming(call))
         try:
             call.value = func(*args, **kwargs)
         except Exception as error:

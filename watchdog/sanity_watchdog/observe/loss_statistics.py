@@ -100,29 +100,29 @@ def _classes(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numb
         rows = scores.reshape(-1, scores.shape[-1])
         step = max(1, math.ceil(len(rows) * k / LIMIT))
         part = F.linear(rows[::step], weight, options.get("linear_bias"))
-        labels = target.reshape(-1)[::step]
+        truth = target.reshape(-1)[::step]
     else:
         k = scores.shape[axis]
         part, cut = few_rows(scores, axis)
         soft = target.is_floating_point()
         fits = target.shape == (scores.shape if soft else scores.movedim(axis, -1).shape[:-1])
         if not fits:
-            return {"k": _number(k, scores)} | ({} if soft else _labels(target, ignore))
-        labels = target.movedim(axis, -1)[cut] if soft else target[cut]
+            return {"k": _number(k, scores)} | ({} if soft else labels(target, ignore))
+        truth = target.movedim(axis, -1)[cut] if soft else target[cut]
     if call.error:
-        return {"k": _number(k, scores)} | ({} if target.is_floating_point() else _labels(target, ignore))
+        return {"k": _number(k, scores)} | ({} if target.is_floating_point() else labels(target, ignore))
     numbers = {"k": _number(k, scores)} | _shape_of_rows(part, whole=part.numel() == scores.numel())
     numbers |= {"zeros": zero_share(part)}
     if target.is_floating_point():
-        sums = labels.float().sum(-1)
-        numbers |= ends(labels, "label_") | {"sum_low": sums.amin(), "sum_high": sums.amax()}
+        sums = truth.float().sum(-1)
+        numbers |= ends(truth, "label_") | {"sum_low": sums.amin(), "sum_high": sums.amax()}
     else:
-        numbers |= _labels(target, ignore)
+        numbers |= labels(target, ignore)
     if not full:
         return numbers
     smoothing = options.get("label_smoothing", 0.0)
     numbers |= _references_of_classes(target, k, axis, options.get("weight"), ignore, smoothing, _reduction(call))
-    return numbers | _excess(part.float(), labels, ignore)
+    return numbers | _excess(part.float(), truth, ignore)
 
 
 def _references_of_classes(
@@ -150,7 +150,7 @@ def _references(reference: expected.Reference) -> Numbers:
     }
 
 
-def _labels(target: Tensor, ignore: int) -> Numbers:
+def labels(target: Tensor, ignore: int) -> Numbers:
     """Range and count of hard labels, and whether they are positions of candidates instead of classes."""
     flat = target.reshape(-1)
     bounds = torch.iinfo(flat.dtype)
@@ -189,7 +189,7 @@ def _shape_of_rows(part: Tensor, whole: bool) -> Numbers:
     return numbers
 
 
-def _excess(z: Tensor, labels: Tensor, ignore: int) -> Numbers:
+def _excess(z: Tensor, truth: Tensor, ignore: int) -> Numbers:
     """The loss of each row as ln k + spread + fit, with one residual per sample for the standard error."""
     k = z.shape[-1]
     is_open = ~(z <= MASKED)
@@ -197,8 +197,8 @@ def _excess(z: Tensor, labels: Tensor, ignore: int) -> Numbers:
     mean = torch.where(is_open, z, 0.0).sum(-1) / width
     uniform = width.float().log()
     spread = z.logsumexp(-1) - mean - uniform
-    if labels.is_floating_point():
-        q = labels.float()
+    if truth.is_floating_point():
+        q = truth.float()
         mass = q.sum(-1)
         counts = torch.ones_like(mass, dtype=torch.bool)
         own = torch.where(q > 0, q * z, 0.0).sum(-1)
@@ -206,10 +206,10 @@ def _excess(z: Tensor, labels: Tensor, ignore: int) -> Numbers:
         spread = spread * mass + (mass - 1) * uniform
         prior = expected.xlogx(mass.sum()) - expected.xlogx(q.reshape(-1, k).sum(0)).sum()
     else:
-        counts = (labels != ignore) & (labels >= 0) & (labels < k)
-        own = z.gather(-1, labels.clamp(0, k - 1).unsqueeze(-1)).squeeze(-1)
+        counts = (truth != ignore) & (truth >= 0) & (truth < k)
+        own = z.gather(-1, truth.clamp(0, k - 1).unsqueeze(-1)).squeeze(-1)
         fit = mean - own
-        c = expected.class_counts(torch.where(counts, labels, k).reshape(-1), k)
+        c = expected.class_counts(torch.where(counts, truth, k).reshape(-1), k)
         prior = expected.xlogx(c.sum()) - expected.xlogx(c).sum()
     n = counts.sum()
     loss = torch.where(counts, uniform + spread + fit, 0.0)

@@ -18,7 +18,7 @@ from .fastpath import has_fast_path
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .lineage import Lineage
 from .loss_evidence import Facts, LabelLedger, evidence_of, first_loss, opening, target_range
-from .loss_statistics import DISTANCES, Numbers, head_scale, measure
+from .loss_statistics import DISTANCES, LABELS, Numbers, class_axis, head_scale, labels, measure
 from .moment import Moment
 from .names import parameter_names
 from .objective import enters_as_sum
@@ -64,10 +64,24 @@ class LossCalls(Observer):
         follow = follow and not has_fast_path(at.run.module)
         self._followed += follow and training
         at.trace = Trace(followed=follow, compiled=self._compiled)
-        self._interception = Interception(at.trace, lambda call: self._look(at, call), self._steps)
+        self._interception = Interception(
+            at.trace, lambda call: self._look(at, call), self._steps, lambda call: self._foresee(at, call)
+        )
         if follow:
             return (FollowingMode(self._interception, Lineage(at.trace, batch, training)),)
         return (entry_points(self._interception),)
+
+    def _foresee(self, at: Moment, call: LossCall) -> None:
+        """Explain labels out of range before the call: on a GPU it asserts later, and nothing can be read any more."""
+        scores, target = call.input, call.target
+        if not at.sync or call.name not in ("cross_entropy", "nll_loss") or not asserts_later(target):
+            return
+        k = scores.shape[class_axis(scores)]
+        ignore = call.arguments.get("ignore_index", -100)
+        with torch.no_grad():
+            values = {name: float(number) for name, number in labels(target.detach().long(), ignore).items()}
+        if values["valid"] and not (values["label_low"] >= 0 and values["label_high"] < k):
+            at.emit(target_range(self._facts(call, None, at.run, False), values | {"k": k}, at.tags()))
 
     def _look(self, at: Moment, call: LossCall) -> None:
         """Measure a call at its moment: what it was given may be changed in place later."""
@@ -237,6 +251,11 @@ class LossCalls(Observer):
             yield from opening(facts, values, started, tags)
 
         at.ask({"loss": loss.detach().float()}, read)
+
+
+def asserts_later(target: Any) -> bool:
+    """Are these labels that a kernel checks, so that the host learns of it too late?"""
+    return isinstance(target, Tensor) and is_plain(target) and target.dtype in LABELS and target.device.type != "cpu"
 
 
 def unspread(tensor: Tensor) -> tuple[int, ...]:
