@@ -19,6 +19,8 @@ from .tensors import Measuring
 
 EARLY = 6
 """Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
+DENSE = 55
+"""Attempt after which samples come in pairs, of which one is enough here."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -30,16 +32,16 @@ class Walk:
     """One optimizer, and what its sampled steps have shown.
 
     Attributes:
-        names: names of the parameters that it holds, by ``id``.
         before: samples of its matrices taken just before the step that is under way. phase: where they begin.
+        last: attempt of the last sample.
         early: the first steps. top, counted: largest step, and number of steps, at no less than half the largest rate.
     """
 
     index: int
     optimizer: Optimizer
-    names: dict[int, str]
     before: dict[str, Tensor] = field(default_factory=dict)
     phase: int = 0
+    last: int = -1
     early: list[Stride] = field(default_factory=list)
     top: Stride | None = None
     counted: int = 0
@@ -67,6 +69,7 @@ class MovementObserver(Observer):
         self._measuring, self._keeping = Measuring(), Measuring(KEPT, KEPT_EACH)
         self._run: Run | None = None
         self._walks: dict[int, Walk] = {}
+        self._names: dict[int, str] = {}
         self._parameters: dict[str, nn.Parameter] = {}
         self._matrices: set[str] = set()
         self._from_zero: set[str] = set()
@@ -78,14 +81,12 @@ class MovementObserver(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
-        names, owners = parameter_names(run.module), parameter_owners(run.module)
-        self._parameters = {names[id(p)]: p for p in run.module.parameters()}
-        tables = {name for name, owner in owners.items() if isinstance(owner, TABLES)}
+        self._names = parameter_names(run.module)
+        self._parameters = {self._names[id(p)]: p for p in run.module.parameters()}
+        tables = {name for name, owner in parameter_owners(run.module).items() if isinstance(owner, TABLES)}
         self._matrices = {n for n, p in self._parameters.items() if p.ndim > 1 and n not in tables}
-        for index, optimizer in enumerate(run.optimizers):
-            held = {id(p): names[id(p)] for group in optimizer.param_groups for p in group["params"] if id(p) in names}
-            self._walks[id(optimizer)] = Walk(index, optimizer, held)
-        self._kept = self._keeping.samples({n: self._parameters[n] for n in self._held()})
+        self._walks = {id(optimizer): Walk(index, optimizer) for index, optimizer in enumerate(run.optimizers)}
+        self._kept = self._keeping.samples(self._parameters)
         self._from_zero = set(self._kept)
         for kept in _by_device(self._kept):
             live = _sums((_packed(self._kept, kept) != 0).float()[:, None], self._kept, kept)
@@ -96,11 +97,12 @@ class MovementObserver(Observer):
         if walk is None:
             return
         walk.before = {}
-        if not at.sampled:
+        if not at.sampled or (at.attempt > DENSE and walk.last == at.attempt - 1):
             return
+        walk.last = at.attempt
         self._samples += 1
         walk.phase = 5 * self._samples
-        chosen = {n: self._parameters[n] for n, lr in _rates(optimizer, walk.names).items() if lr != 0}
+        chosen = {n: self._parameters[n] for n, lr in _rates(optimizer, self._names).items() if lr != 0}
         chosen = {n: p for n, p in chosen.items() if p.requires_grad and p.grad is not None}
         self._compare(at, chosen)
         matrices = {n: p for n, p in chosen.items() if n in self._matrices}
@@ -111,7 +113,7 @@ class MovementObserver(Observer):
         if walk is None or not walk.before:
             return
         after = self._measuring.samples({n: self._parameters[n] for n in walk.before}, phase=walk.phase)
-        attempt, lr = at.attempt, max(_rates(optimizer, walk.names).values(), default=math.nan)
+        attempt, lr = at.attempt, max(_rates(optimizer, self._names).values(), default=math.nan)
         for names in _by_device(after):
             old, delta = _packed(walk.before, names), _packed(after, names) - _packed(walk.before, names)
             sums = _sums(torch.stack([delta.square(), old.square(), torch.ones_like(old)], 1), walk.before, names)
@@ -135,12 +137,12 @@ class MovementObserver(Observer):
         self._compare(at, {n: p for n, p in self._parameters.items() if n in self._kept})
         at.ask({}, lambda _: [Vital(**at.tags(), key="parameters", text=self._text(run))])
 
-    def _held(self) -> set[str]:
-        """Names of what the optimizers hold."""
-        return {name for walk in self._walks.values() for name in walk.names.values()}
-
     def _compare(self, at: Moment, chosen: Mapping[str, nn.Parameter]) -> None:
-        """Ask which parameters differ from their start, and which have a gradient where that would show."""
+        """Ask which parameters differ from their start, and which have a gradient where that would show.
+
+        What has moved is not looked at again.
+        """
+        chosen = {n: p for n, p in chosen.items() if n not in self._moving}
         now = self._keeping.samples({n: p for n, p in chosen.items() if n in self._kept})
         gradients = self._keeping.samples({n: chosen[n].grad for n in now})
         for names in _by_device(now):
@@ -160,7 +162,7 @@ class MovementObserver(Observer):
     def _stride(self, attempt: int, lr: float, rows: Mapping[str, list[float]]) -> Stride:
         """Pool the rows ``(update², weight², seen)`` of one step."""
         update = weight = 0.0
-        judged = self._pushed - self._from_zero
+        judged = (self._pushed | self._moving) - self._from_zero
         used = [name for name, (_, size, _) in rows.items() if size > 0 and name in judged]
         for name in used:
             delta, size, seen = rows[name]
@@ -188,7 +190,7 @@ class MovementObserver(Observer):
         """How the parameters are doing, in the closing line."""
         every = self._parameters
         trainable = {n: p for n, p in every.items() if p.requires_grad}
-        held = self._held() & trainable.keys()
+        held = {n for optimizer in run.optimizers for n in _rates(optimizer, self._names)} & trainable.keys()
         text = f"{sum(p.numel() for p in every.values()):,} parameters"
         if len(trainable) < len(every):
             text += f", {sum(p.numel() for p in trainable.values()):,} trainable"

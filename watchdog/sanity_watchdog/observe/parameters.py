@@ -19,6 +19,8 @@ from .tensors import Measuring, Statistics, part
 
 SETTLED = 5
 """Attempts after which units that are equal count as staying equal."""
+DENSE = 55
+"""Attempt after which samples come in pairs, of which one is enough here."""
 FROZEN_EVERY = 4
 """Samples between two looks at parameters that no optimizer holds."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -52,6 +54,7 @@ class ParameterObserver(Observer):
         self._parameters: dict[str, nn.Parameter] = {}
         self._holder: dict[str, int] = {}
         self._optimizers: dict[int, int] = {}
+        self._last: dict[int, int] = {}
         self._traces: dict[str, Trace] = {}
         self._alike: set[str] = set()
         self._samples = 0
@@ -88,9 +91,10 @@ class ParameterObserver(Observer):
         self._ask(at, self._parameters, {n: p for n, p in self._parameters.items() if n not in tables}, {}, then)
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if not at.sampled:
-            return
         index = self._optimizers.get(id(optimizer), 0)
+        if not at.sampled or (at.attempt > DENSE and self._last.get(index) == at.attempt - 1):
+            return
+        self._last[index] = at.attempt
         self._samples += index == 0
         held = {-1, index} if index == 0 and self._samples % FROZEN_EVERY == 1 else {index}
         chosen = {n: self._parameters[n] for n in self._traces if self._holder[n] in held}
