@@ -20,9 +20,10 @@ WAIT_S = 60
 
 @dataclass
 class Board:
-    """A running TensorBoard: its address without a slash, and the file that holds what it said."""
+    """A running TensorBoard: its address without a slash, its log folder, and the file that holds what it said."""
 
     url: str
+    logs: Path
     said: Path
 
     def get(self, route: str, **query: str) -> Any:
@@ -60,7 +61,7 @@ def serve(logs: Path, *arguments: str, path: tuple[Path, ...] = (), prefix: str 
             assert time.monotonic() < deadline, words
             time.sleep(0.1)
         port = words.partition("http://127.0.0.1:")[2].split("/")[0].split()[0]
-        yield Board(f"http://127.0.0.1:{port}{prefix}", said)
+        yield Board(f"http://127.0.0.1:{port}{prefix}", logs, said)
     finally:
         process.terminate()
         try:

@@ -49,6 +49,7 @@ a { color: var(--accent); }
 button, input, select { font: inherit; color: inherit; background: var(--bg); border: 1px solid var(--muted); border-radius: 5px;
   padding: 3px 9px; min-height: 30px; max-width: 100%; }
 button { cursor: pointer; }
+input::placeholder { color: var(--muted); opacity: 1; }
 button:hover { background: var(--hover); }
 button[aria-pressed="true"], [role="tab"][aria-selected="true"] { border-color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 1px; }
@@ -86,7 +87,7 @@ main { padding: 12px 20px 40px; min-width: 0; }
 .bar { display: flex; gap: 8px; flex-wrap: wrap; align-items: center; margin-bottom: 8px; }
 .bar label { display: inline-flex; gap: 6px; align-items: center; }
 .bar .grow { flex: 1 1 190px; } .bar .grow input { width: 100%; }
-#code { width: 118px; }
+#code { width: 112px; }
 .about { margin: 0 0 8px; }
 .toggle { display: inline-flex; gap: 6px; align-items: center; }
 .toggle[aria-pressed="false"] { color: var(--muted); border-style: dashed; }
@@ -293,15 +294,24 @@ async function load() {
   const mine = ++asked;
   const run = state.selected;
   if (run === null) { state.detail = state.pictures = null; return void show(); }
-  const wanted = [get("run", { run }), row().layers && state.tab === "layers" ? get("layers", { run }) : null];
-  const [detail, layers] = await Promise.all(wanted);
+  const detail = JSON.parse(await get("run", { run }));
   if (mine !== asked) return;
-  state.detail = JSON.parse(detail);
-  for (const a of state.detail.alerts) {
+  if (state.detail?.run !== run || state.tab !== "layers") state.pictures = null;
+  state.detail = detail;
+  for (const a of detail.alerts) {
     a.key = `${a.fit} ${a.code} ${a.where || a.stage}`;
     a.text = [a.code, a.name, a.message, a.where, a.hint, ...a.subjects].join(" ").toLowerCase();
   }
-  state.pictures = layers && JSON.parse(layers).pictures.map(unpacked);
+  show();
+  await loadLayers();
+}
+
+async function loadLayers() {
+  const run = state.selected;
+  if (state.tab !== "layers" || !row()?.layers) return;
+  const layers = JSON.parse(await get("layers", { run }));
+  if (run !== state.selected) return;
+  state.pictures = layers.pictures.map(unpacked);
   show();
 }
 
@@ -325,7 +335,7 @@ function remembered() {
 
 function openTab(tab) {
   state.tab = tab;
-  if (tab === "layers" && !state.pictures && row()?.layers) load().catch((error) => say(`The layers cannot be read (${error.message}).`));
+  if (!state.pictures) loadLayers().catch((error) => say(`The layers cannot be read (${error.message}).`));
   show();
 }
 
@@ -481,14 +491,14 @@ function alertsPanel() {
     chosen.has(s) ? chosen.delete(s) : chosen.add(s);
     again();
   } })]));
-  const code = h("select", { id: "code", onchange: again });
-  const words = h("input", { id: "words", type: "search", placeholder: "parameter, file, words", oninput: again });
-  const order = h("select", { id: "order", onchange: again }, ["likely cause first", "earliest first", "most often first"].map((o) => h("option", {}, o)));
+  const code = h("select", { id: "code", "aria-label": "Code", onchange: again });
+  const words = h("input", { id: "words", type: "search", "aria-label": "Search", placeholder: "Search parameter, file, words", oninput: again });
+  const order = h("select", { id: "order", "aria-label": "Order", onchange: again }, ["likely cause first", "earliest first", "most often first"].map((o) => h("option", {}, o)));
   const matches = h("span", { class: "muted", role: "status" });
   const list = h("ol", { onkeydown: alertKeys });
   const more = h("button", { onclick: () => { shown += ALERTS_SHOWN; update(); } });
   const bar = h("div", { class: "bar", role: "group", "aria-label": "Filter alerts" }, Object.values(toggles),
-    h("label", {}, "Code", code), h("label", { class: "grow" }, "Search", words), h("label", {}, "Order", order), matches);
+    code, h("span", { class: "grow" }, words), order, matches);
   const root = h("section", {}, bar, list, more);
 
   function update() {
@@ -502,7 +512,7 @@ function alertsPanel() {
     const was = code.value;
     const known = new Map(d.alerts.map((a) => [a.code, a.name]));
     const codes = [...known.keys()].sort();
-    code.replaceChildren(h("option", { value: "" }, "all"), ...codes.map((c) => h("option", { value: c }, cut(`${c} ${known.get(c)}`, 40))));
+    code.replaceChildren(h("option", { value: "" }, "all codes"), ...codes.map((c) => h("option", { value: c }, cut(`${c} ${known.get(c)}`, 40))));
     code.value = codes.includes(was) ? was : "";
     const text = words.value.trim().toLowerCase();
     const found = d.alerts.filter((a) => chosen.has(a.severity) && (!code.value || a.code === code.value) && (!text || a.text.includes(text)));
