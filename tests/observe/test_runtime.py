@@ -1,14 +1,18 @@
 """Precision asked and got, and clashes of formats and devices, in real runs."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
 from lightning.pytorch.accelerators import CPUAccelerator
-from tests.runs import Classifier, Manual, blobs, codes, fp16, loader, trainer, watched
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 from sanity_watchdog import CompatibilityWatch
 from sanity_watchdog.alerts import Severity
+from tests.runs import Classifier, Manual, blobs, codes, fp16, loader, trainer, watched
 
 
 def watch(module, data=None, validation=None, **kwargs):
@@ -165,3 +169,44 @@ def test_a_parameter_without_values_is_found_before_the_first_step():
         trainer(dog, max_steps=2).fit(Empty(), loader(*blobs(64)))
     assert (dog.verdict, dog.alerts[0].code) == ("fail", "WD403")
     assert dog.alerts[0].subjects == ("net.2.weight", "net.2.bias")
+
+
+def test_an_exception_about_shapes_is_left_alone():
+    class Shaped(Classifier):
+        def training_step(self, batch, batch_idx):
+            return torch.stack([torch.zeros(2), torch.zeros(3)]).sum()
+
+    assert crashed(Shaped(), *blobs(64)).alerts == ()
+
+
+def test_nothing_of_the_batch_is_kept_alive():
+    kept = []
+
+    class Keeping(Classifier):
+        def on_train_batch_start(self, batch, batch_idx):
+            kept.append(weakref.ref(batch[0]))
+
+    dog = CompatibilityWatch(fail_on=None)
+    fit = trainer(dog, max_steps=3)
+    fit.fit(Keeping(), loader(*blobs(256)))
+    gc.collect()
+    assert all(ref() is None for ref in kept[:-1])
+
+
+def test_flex_attention_compiles_itself_and_survives():
+    class Flexible(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(16, 10)
+
+        def forward(self, x):
+            q = x[:, :16].reshape(1, 1, -1, 16)
+            with torch.no_grad():
+                h = flex_attention(q, q, q)
+            return self.head(h.reshape(-1, 16))
+
+    dog = CompatibilityWatch(fail_on=None, targets=("mps",))
+    watched(Classifier(Flexible()), loader(*blobs(64)), watchdog=dog, max_steps=1)
+    torch._dynamo.reset()
+    assert codes(dog) == []
+    assert not dog.summary.broken

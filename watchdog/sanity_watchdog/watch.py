@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from .evidence.base import Evidence
 from .evidence.ranks import RankPrint
 from .exchange import Exchange
 from .logger import DiagnosticsLogger
+from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
 from .observe.observer import Observer
 from .observe.run import Run
@@ -137,7 +138,8 @@ class Watch:
                 if self._call(observer, scope.__enter__) is not _FAILED:
                     entered.append((observer, scope))
         try:
-            yield
+            with compiled_code_unwatched() if entered else nullcontext():
+                yield
         finally:
             for observer, scope in reversed(entered):
                 self._call(observer, scope.__exit__, None, None, None)

@@ -54,8 +54,11 @@ class OperatorWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         others = [t for t in run.targets if t not in ("cpu", run.accelerator)]
         if others:
-            rows = tuple(row(t, run.asked or run.precision, torch.__version__) for t in others)
-            at.emit(PrecisionOnTargets(rows=rows, **at.tags()))
+            rows = [row(t, run.asked or run.precision, torch.__version__) for t in others]
+            told = tuple(
+                r for r in rows if run.asked or r.outcome != "ignored"
+            )  # a plugin of the user's own is applied
+            at.emit(PrecisionOnTargets(rows=told, **at.tags()))
         targets = set(aims(run))
         if not targets:
             self._tell_attributes(at)
@@ -65,10 +68,10 @@ class OperatorWatch(Observer):
                 at.emit(Unseen(codes=(code,), reason=reason, **at.tags()))
 
     def batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch if "train" not in self._done else None
+        self._batch = batch if "train" not in self._done and aims(at.run) else None
 
     def validation_batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch
+        self._batch = batch if aims(at.run) else None
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage in self._done or not aims(at.run):
@@ -103,6 +106,10 @@ class OperatorWatch(Observer):
 
     def batch_end(self, at: Moment, output: Any) -> None:
         self._tell(at)
+        self._batch = None
+
+    def validation_end(self, at: Moment) -> None:
+        self._batch = None
 
     def failed(self, at: Moment, error: BaseException) -> None:
         self._tell(at)

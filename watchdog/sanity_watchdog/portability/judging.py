@@ -10,7 +10,7 @@ from .targets import KEYS, NotJudgedError, table_for
 from .ways_out import never_reached, way_out
 
 OURS = "aten::"
-WITHOUT_KERNELS = frozenset({"prim", "higher_order", "prims", "profiler"})
+WITHOUT_KERNELS = frozenset({"prim", "prims", "higher_order", "profiler", "c10d", "_c10d_functional"})
 """Namespaces whose operators need no kernel of a backend."""
 
 

@@ -89,20 +89,7 @@ def _sorted_out(made: Any, spec: str) -> tuple[Any, Any, Any]:
 def _loader(data: Any) -> Any:
     from torch.utils.data import DataLoader
 
-    return data if isinstance(data, DataLoader) else DataLoader(_Same(data), batch_size=None)
-
-
-class _Same:
-    """A data set of one ready-made batch."""
-
-    def __init__(self, batch: Any) -> None:
-        self._batch = batch
-
-    def __len__(self) -> int:
-        return BATCHES
-
-    def __getitem__(self, index: int) -> Any:
-        return self._batch
+    return data if isinstance(data, DataLoader) else [data] * BATCHES
 
 
 def trial(module: Any, train: Any, validation: Any, targets: Sequence[str], precision: str | None = None) -> Trial:
