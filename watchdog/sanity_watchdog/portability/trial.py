@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 from ..alerts import Alert
@@ -89,7 +90,20 @@ def _sorted_out(made: Any, spec: str) -> tuple[Any, Any, Any]:
 def _loader(data: Any) -> Any:
     from torch.utils.data import DataLoader
 
-    return data if isinstance(data, DataLoader) else [data] * BATCHES
+    return data if isinstance(data, DataLoader) else _Repeated(data)
+
+
+class _Repeated:
+    """A loader of one ready-made batch."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self._batch, BATCHES)
 
 
 def trial(module: Any, train: Any, validation: Any, targets: Sequence[str], precision: str | None = None) -> Trial:
