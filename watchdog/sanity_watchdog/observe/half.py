@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..evidence.base import Evidence
 from ..evidence.half import CONFIRM, HalfGradients, HalfRange, LostLayer, median
-from ..evidence.readings import Histogram, Scalars, Unseen, Vital
+from ..evidence.readings import Histogram, Layers, Scalars, Unseen, Vital
 from .activations import Activations, has_compiled
 from .formats import autocasts_to_half, has_dtype, live_scaler, native_bf16, scale_of
 from .moment import Moment
@@ -120,6 +120,8 @@ class HalfWatch(Observer):
             **at.tags(),
         )
         self._ends = {}
+        room = {row.name: math.log2(HALF_LIMIT / row.largest) if row.finite else 0.0 for row in rows if row.largest}
+        yield self._layers(at, "log2_overflow_headroom", self._of_each(room))
         self._overflowed |= bool(bad)
         if not bad and rows:
             yield from self._underflow(at, rows, scale, scaled)
@@ -129,10 +131,9 @@ class HalfWatch(Observer):
         if math.isnan(share):
             return
         self._shares.append(share)
-        each = array("f", [math.nan]) * len(self._index)
-        for name, value in shares.items():
-            each[self._index[name]] = value
+        each = self._of_each(shares)
         self._each.append(each)
+        yield self._layers(at, "underflow_share", each)
         seen = HalfGradients(
             shares=tuple(self._shares),
             layers=tuple(sorted(self._losing(rows), key=lambda x: -x.share)[:SHOWN]),
@@ -149,6 +150,16 @@ class HalfWatch(Observer):
         yield Scalars(values={"underflow": seen.share, "worst_underflow": worst}, **at.tags())
         if seen.alarming:
             yield histogram(at, rows)
+
+    def _of_each(self, values: Mapping[str, float]) -> "array[float]":
+        """One value per parameter; NaN where it was not measured."""
+        each = array("f", [math.nan]) * len(self._index)
+        for name, value in values.items():
+            each[self._index[name]] = value
+        return each
+
+    def _layers(self, at: Moment, quantity: str, values: Iterable[float]) -> Layers:
+        return Layers(quantity=quantity, names=tuple(self._index), values=tuple(values), **at.tags())
 
     def _text(self, seen: HalfGradients) -> str:
         scale = f"loss scale {seen.scale:g}" if seen.scaled else "no loss scaler"
