@@ -1,5 +1,6 @@
 """Who is trained: module, optimizer and loss under a real Trainer."""
 
+import contextlib
 import copy
 from typing import Any
 
@@ -7,13 +8,14 @@ import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, trainer, watched
+from lightning.pytorch.callbacks import ModelPruning
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
 from sanity_watchdog.observe.leaves import homes, leaves
+from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, trainer, watched
 
 SELECT = ("WD311", "WD312", "WD313", "WD314", "WD315")
 
@@ -272,6 +274,29 @@ def test_healthy_practice_is_quiet(build: Any) -> None:
     dog = watched(build(), loader(*blobs(480)), watchdog=watch(), max_steps=30 if build is Adversarial else 15)
     assert codes(dog) == []
     assert_awake(dog, 4)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        pytest.param("ddp", ("WD314", Severity.ERROR, 0), id="stops"),
+        pytest.param("ddp_find_unused_parameters_true", ("WD314", Severity.INFO, 5), id="goes-on"),
+    ],
+)
+def test_distributed_data_parallel_and_an_unused_head(strategy: str, expected: tuple[Any, ...]) -> None:
+    module, dog = Parts(), watch()
+    module.spare = nn.Linear(32, 4)
+    with contextlib.suppress(RuntimeError):
+        trainer(dog, strategy=strategy, max_steps=6).fit(module, loader(*blobs(256)))
+    assert [(a.code, a.severity, a.step) for a in dog.alerts] == [expected]
+
+
+def test_pruning_in_the_middle_of_a_run_renames_and_is_quiet() -> None:
+    prune = ModelPruning("l1_unstructured", amount=0.5)
+    dog = SanityWatchdog(fail_on=None, select=("WD3",))
+    trainer(dog, prune, max_epochs=3, max_steps=-1).fit(Classifier(), loader(*blobs(256)))
+    assert codes(dog) == []
+    assert_awake(dog, 6)
 
 
 def test_the_wrong_parameters_in_one_of_two_optimizers() -> None:

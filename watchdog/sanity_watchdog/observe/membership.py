@@ -33,8 +33,8 @@ class MembershipObserver(Observer):
 
     def __init__(self) -> None:
         self._run: Run | None = None
-        self._waiting: dict[str, Tensor] = {}
-        self._got: set[str] = set()
+        self._waiting: dict[int, Tensor] = {}
+        self._got: set[int] = set()
         self._moved: set[int] = set()
         self._attempts: dict[int, int] = {}
         self._graphs = 0
@@ -46,8 +46,8 @@ class MembershipObserver(Observer):
             at.emit(Unseen(**at.tags(), codes=self.codes, reason=f"{run.strategy} moves the parameters"))
             return
         self._run = run
-        self._waiting = {plain_name(n): p for n, p in run.module.named_parameters()}
-        self._frozen_at_start = {n for n, p in self._waiting.items() if not p.requires_grad}
+        self._waiting = {id(p): p for p in run.module.parameters()}
+        self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         run = self._run
@@ -98,15 +98,15 @@ class MembershipObserver(Observer):
         """Remember who has a gradient now."""
         if self._run is None or not self._waiting or (at.attempt >= WATCHED and not at.sampled):
             return
-        got = [name for name, p in self._waiting.items() if p.is_leaf and p.grad is not None]
-        for name in got:
-            del self._waiting[name]
+        got = [key for key, p in self._waiting.items() if p.is_leaf and p.grad is not None]
+        for key in got:
+            del self._waiting[key]
         self._got.update(got)
 
     def _membership(self, at: Moment, run: Run) -> Membership:
         owners, held = parameter_owners(run.module), _held(run)
         named = {plain_name(n): p for n, p in run.module.named_parameters()}
-        missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and n in self._got]
+        missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and id(p) in self._got]
         known = {id(p) for p in named.values()} | self._moved
         free: dict[tuple[int, ...], list[str]] = {}
         for name, p in reversed(named.items()):
@@ -133,7 +133,7 @@ class MembershipObserver(Observer):
             for p in _parameters(optimizer):
                 steps[id(p)] = max(steps.get(id(p), 0), self._attempts.get(id(optimizer), 0))
         named = {plain_name(n): p for n, p in run.module.named_parameters() if p.requires_grad and id(p) in held}
-        without = [n for n, p in named.items() if n not in self._got and steps.get(id(p), 0) >= least]
+        without = [n for n, p in named.items() if id(p) in self._waiting and steps.get(id(p), 0) >= least]
         fatal = run.unused_stops and run.automatic
         return Reached(
             **at.tags(),
