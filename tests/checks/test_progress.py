@@ -39,7 +39,7 @@ SQUARED = replace(LEARNS, function="mse_loss", classes=0)
 SOON = replace(LEARNS, scores=course(2.31, 1.1, 0.4, 0.1, 0.04, 0.03))
 NAN = LossFinite(batch=7, value=math.nan, earlier=(2.3, 2.1, 1.9), size=32, usual=32)
 SPIKE = Losses(values=(*(0.5,) * 40, 9.0, 0.6), last=41, fresh=13)
-LEAK = LeakedTarget(path="batch[0]", column=3, counts=(4, 3, 5, 4, 6, 2, 4, 4), samples=32, features=20)
+LEAK = LeakedTarget(path="batch[0]", column=3, telling=1, counts=(4, 3, 5, 4, 6, 2, 4, 4), samples=32, features=20)
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, FLAT),
@@ -62,7 +62,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (diverging_loss, replace(SQUARED, scores=course(1.0, 4.0, 11.0, 60.0, chance=1.0))),
     (too_good_too_soon, SOON),
     (too_good_too_soon, LEAK),
-    (too_good_too_soon, replace(LEAK, one_hot=True)),
+    (too_good_too_soon, replace(LEAK, telling=4)),
+    (too_good_too_soon, replace(LEAK, counts=())),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, LEARNS),
@@ -96,6 +97,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (too_good_too_soon, replace(LEAK, column=-1)),
     (too_good_too_soon, replace(LEAK, counts=(31, 1), features=1000)),
     (too_good_too_soon, replace(LEAK, counts=(32,))),
+    (too_good_too_soon, replace(LEAK, telling=20)),
 ]
 
 

@@ -207,8 +207,12 @@ def table(leak: str) -> tuple[Tensor, Tensor]:
     x, y = blobs(256, k=4)
     if leak == "label":
         x[:, 11] = y
+    elif leak == "scaled":
+        x[:, 11] = (y - 1.5) / 1.118
     elif leak == "one hot":
         x[:, 5:9] = F.one_hot(y, 4)
+    elif leak == "prototypes":
+        x = torch.randn(4, 20)[y]
     elif leak == "rare":
         y = torch.zeros(256).long()
         y[::37] = 1
@@ -216,10 +220,31 @@ def table(leak: str) -> tuple[Tensor, Tensor]:
     return x, y
 
 
-@pytest.mark.parametrize(("leak", "found"), [("label", True), ("one hot", True), ("none", False), ("rare", False)])
+@pytest.mark.parametrize(
+    ("leak", "found"),
+    [
+        ("label", True),
+        ("scaled", True),
+        ("one hot", True),
+        ("none", False),
+        ("rare", False),
+        ("prototypes", False),
+    ],
+)
 def test_a_label_among_the_features(leak: str, found: bool) -> None:
     torch.manual_seed(0)
     dog = watched(Classifier(mlp(k=4)), loader(*table(leak), shuffle=False), max_steps=2)
+    assert_awake(dog)
+    assert ("WD145" in codes(dog)) == found
+    assert "WD145" in dog.summary.judged
+
+
+@pytest.mark.parametrize(("column", "found"), [(True, True), (False, False)])
+def test_a_target_among_the_features(column: bool, found: bool) -> None:
+    x, y = torch.randn(256, 8), 500 + 100 * torch.randn(256)
+    if column:
+        x[:, 5] = y / 1000
+    dog = watched(Classifier(mlp(8, 1), lambda z, t: F.mse_loss(z[:, 0], t)), loader(x, y), max_steps=2)
     assert_awake(dog)
     assert ("WD145" in codes(dog)) == found
     assert "WD145" in dog.summary.judged

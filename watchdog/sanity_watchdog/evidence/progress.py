@@ -105,18 +105,19 @@ class LossFinite(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedTarget(Supervision):
-    """Whether a column of the model's input is the label that it has to predict.
+    """Whether columns of the model's input tell the label that it has to predict.
 
     Attributes:
         path: the input. where: line of the loss call.
-        column: the first such column, -1 for none. one_hot: is it one of several, an indicator of each class?
-        counts: labels per class, as far as they could be counted. samples, features: size of the table.
+        column: the first of the columns that tell it, -1 where none or not all of its classes are told.
+        telling: how many columns have one value per class, or are a multiple of a regression's target.
+        counts: labels per class; empty for a regression. samples, features: size of the table.
     """
 
     path: str
     where: str = ""
     column: int = -1
-    one_hot: bool = False
+    telling: int = 0
     counts: tuple[int, ...] = ()
     samples: int = 0
     features: int = 0

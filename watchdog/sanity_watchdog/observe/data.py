@@ -120,11 +120,11 @@ class Data(Observer):
 
     def _leak(self, at: Moment, trace: Trace, entering: list[Entering]) -> None:
         tables = [e for e in entering if e.operation.endswith("linear") and e.tensor.ndim == 2]
-        labels = [c for c in trace.calls if leaks.labels_of(c) is not None]
+        labels = [(c, y) for c in trace.calls if (y := leaks.labels_of(c)) is not None]
         if tables and labels:
-            table, call = tables[0], labels[0]
+            table, (call, wanted) = tables[0], labels[0]
             with _plain_numbers(at):
-                found = leaks.columns(table.tensor.detach(), leaks.labels_of(call))
+                found = leaks.columns(table.tensor.detach(), wanted, call.name in leaks.CLASSIFYING)
             if found:
                 tags, shape = at.tags(), table.tensor.shape
                 path = table.path or f"the input of {table.operation}"
@@ -145,8 +145,11 @@ class Data(Observer):
 
     def _compare(self, at: Moment) -> None:
         prints, self._prints = self._prints, self._prints if at.batch < FIRST - 1 else []
-        if not self._matters:
-            at.emit(Unseen(codes=("WD124",), reason="no tensor of the batch meets a weight", **at.tags()))
+        reason = "" if self._matters else "no tensor of the batch meets a weight"
+        if any(loaders.items_are_batches(loader) for loader in at.run.loaders):
+            reason = "every item of the data set is a batch of its own"
+        if reason:
+            at.emit(Unseen(codes=("WD124",), reason=reason, **at.tags()))
             return
         run, tags = at.run, at
 

@@ -46,6 +46,12 @@ def batch_size(loader: Any) -> int:
     return size if isinstance(size, int) and not isinstance(size, bool) else 0
 
 
+def items_are_batches(loader: Any) -> bool:
+    """Does each item of a data set with a length make a batch, as where one graph is all the data?"""
+    mapped = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    return mapped and batch_size(loader) < 2 and isinstance(loader.batch_sampler, (BatchSampler, type(None)))
+
+
 def samples_per_epoch(loader: Any) -> int:
     """Samples that this process gets in an epoch, -1 where unknown (streams, samplers without a length)."""
     if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):

@@ -26,8 +26,8 @@ CALLS = 4
 """Loss calls followed."""
 CANDIDATES = 4
 """Tensors of the batch that are compared with a target."""
-ROWS, COLUMNS = 256, 4096
-"""Scores looked at per call."""
+FEWEST, ROWS, COLUMNS = 4, 256, 4096
+"""Rows and columns of scores looked at per call; fewer rows than the first number show no spread."""
 MOST_CLASSES = 1 << 16
 PROGRESS = ("WD110", "WD141", "WD144", "WD145")
 
@@ -155,7 +155,8 @@ def measured(call: LossCall, classes: int) -> dict[str, Tensor]:
     if call.name in SQUARED:
         return found | {"chance": target.float().var(correction=0), "spread": none}
     found["chance"] = value.new_full((), math.log(classes))
-    found["spread"] = _rows(scores, call.name in CLASSIFYING).std(0, correction=0).amax()
+    rows = _rows(scores, call.name in CLASSIFYING)
+    found["spread"] = rows.std(0, correction=0).amax() if len(rows) >= FEWEST else none
     if call.name in BINARY:
         share = target.float().mean()
         found["entropy"] = -(torch.xlogy(share, share) + torch.xlogy(1 - share, 1 - share))
