@@ -208,12 +208,15 @@ def test_without_a_loss_call_the_total_is_judged_if_the_classes_are_given() -> N
 class Views(Classifier):
     """InfoNCE on two noisy views."""
 
-    def __init__(self, normalise: bool, temperature: float) -> None:
+    def __init__(self, normalise: bool | str, temperature: float) -> None:
         super().__init__(nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 32)))
         self.normalise, self.temperature = normalise, temperature
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         a, b = (self.net(batch[0] + noise * torch.randn_like(batch[0])) for noise in (0.1, 1.0))
+        if self.normalise == "by hand":
+            a, b = a / a.norm(dim=-1, keepdim=True), b / b.norm(dim=-1, keepdim=True)
+            return F.cross_entropy(math.exp(4.6) * a @ b.flip(0).T, torch.arange(len(a)))
         if self.normalise:
             a, b = F.normalize(a, dim=-1), F.normalize(b, dim=-1)
         return F.cross_entropy(a @ b.T / self.temperature, torch.arange(len(a)))
@@ -222,6 +225,8 @@ class Views(Classifier):
 def test_contrastive_losses() -> None:
     assert not codes(watch(Views(True, 0.1)))
     assert not codes(watch(Views(True, 0.02)))
+    by_hand = watch(Views("by hand", 1.0))
+    assert the(by_hand, "WD101").severity is Severity.INFO
     assert codes(watch(Views(False, 0.005))) == ["WD101"]
 
 

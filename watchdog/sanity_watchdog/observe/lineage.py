@@ -18,6 +18,7 @@ from .operations import (
     READS,
     RECURRENT,
     REDUCES,
+    SCALES,
     SILENT,
     SUBTRACTS,
     VIEWS,
@@ -56,11 +57,11 @@ NOTHING = Fact()
 
 
 def name_of(function: Any) -> str:
-    """Name of a torch function; of the attribute where it is a getter."""
-    name = getattr(function, "__name__", "")
+    """Name of a torch function, in-place ones without their underscore; of the attribute where it is a getter."""
+    name = str(getattr(function, "__name__", ""))
     if name == "__get__":
         return str(getattr(getattr(function, "__self__", None), "__name__", name))
-    return str(name)
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 class Lineage:
@@ -114,8 +115,8 @@ class Lineage:
             data=data,
             origin=self._origin(name, args, kwargs, out) or (first.origin if name in VIEWS else None),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
-            unit=name == "normalize" or (name in VIEWS and first.unit) or self._divides_by_norm(name, facts),
-            norm=name in NORMS or (first.norm and name in VIEWS | {"add", "__add__", "maximum"}),
+            unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
+            norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),
             cosine=name == "cosine_similarity"
             or (name in LAYERS and sum(f.unit for f in facts) >= 2)
             or (not mixes and any(f.cosine for f in facts)),
@@ -135,7 +136,7 @@ class Lineage:
             self._facts.put(out, fact)
 
     def _origin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
-        plain = name.rstrip("_").replace("log_sigmoid", "logsigmoid")
+        plain = name.replace("log_sigmoid", "logsigmoid")
         if plain not in ACTIVATIONS:
             return None
         axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
@@ -150,8 +151,16 @@ class Lineage:
         return next((t for t in inputs[1:] if t.ndim >= 2 and t.is_leaf and isinstance(t, torch.nn.Parameter)), None)
 
     @staticmethod
+    def _keeps_length(name: str, inputs: list[Tensor], facts: list[Fact]) -> bool:
+        """Is this a view of unit vectors, or all of them times one number?"""
+        if name in VIEWS:
+            return bool(facts) and facts[0].unit
+        rest = [t.numel() for t, f in zip(inputs, facts, strict=True) if not f.unit]
+        return name in SCALES and len(rest) < len(inputs) and all(n == 1 for n in rest)
+
+    @staticmethod
     def _divides_by_norm(name: str, facts: list[Fact]) -> bool:
-        return name in ("div", "__truediv__", "divide") and len(facts) > 1 and facts[1].norm
+        return name in ("div", "true_divide", "divide") and len(facts) > 1 and facts[1].norm
 
     @staticmethod
     def _spread(name: str, inputs: list[Tensor], facts: list[Fact]) -> Spread | None:
@@ -186,7 +195,7 @@ class Lineage:
                 return
 
     def _note_causality(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name in ("triu", "tril", "triu_", "tril_"):
+        if name in ("triu", "tril"):
             self._trace.causal = True
         elif name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
             self._trace.causal |= bool(kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)

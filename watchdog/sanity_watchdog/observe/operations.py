@@ -9,18 +9,21 @@ VIEWS = frozenset((
     "float", "half", "bfloat16", "double", "to", "type", "view", "reshape", "flatten", "unflatten", "squeeze",
     "unsqueeze", "transpose", "permute", "movedim", "contiguous", "clone", "__getitem__", "view_as", "reshape_as",
     "select", "narrow", "expand", "expand_as", "t", "T", "mT", "clamp", "clamp_min", "clip", "swapaxes",
-    "index_select", "gather", "chunk", "split", "unbind",
+    "index_select", "gather", "chunk", "split", "unbind", "flip", "roll",
 ))
-KEEPS_HEAD = VIEWS | {"add", "__add__", "div", "__truediv__", "mul", "__mul__", "log_softmax"}
+SCALES = frozenset((
+    "mul", "multiply", "div", "true_divide", "divide",
+))
+KEEPS_HEAD = VIEWS | SCALES | {"add", "log_softmax"}
 LAYERS = frozenset((
-    "linear", "conv1d", "conv2d", "conv3d", "matmul", "__matmul__", "mm", "bmm", "addmm", "einsum",
+    "linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "einsum",
 ))
 MIXING = LAYERS | frozenset((
     "softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "layer_norm", "group_norm",
     "batch_norm", "instance_norm", "rms_norm", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding",
 ))
 SUBTRACTS = frozenset((
-    "sub", "__sub__", "rsub", "__rsub__", "subtract",
+    "sub", "rsub", "__rsub__", "subtract",
 ))
 REDUCES = frozenset((
     "mean", "sum", "norm", "nanmean",
@@ -36,7 +39,7 @@ READS = frozenset((
 ))
 SILENT = frozenset((
     "size", "dim", "numel", "shape", "device", "dtype", "layout", "requires_grad", "is_leaf", "grad_fn", "grad",
-    "ndim", "is_cuda", "is_sparse", "stride", "data_ptr", "ndimension", "retain_grad", "requires_grad_", "zeros_like",
+    "ndim", "is_cuda", "is_sparse", "stride", "data_ptr", "ndimension", "retain_grad", "zeros_like",
     "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
 ))
 HOOKS = frozenset((
