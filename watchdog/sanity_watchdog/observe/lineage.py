@@ -179,7 +179,8 @@ class Lineage:
         if any(t.requires_grad for t in met):
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
-        self._trace.frontier.append(Frontier(out, ids, user_line()))
+        largest = max(met, key=lambda t: t.numel())
+        self._trace.frontier.append(Frontier(out, ids, user_line(), name, largest))
 
     def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         cuts = self._trace.cuts
