@@ -28,7 +28,7 @@ TABLE = Entry(
 )
 IMAGES = replace(
     TABLE,
-    operation="convolution",
+    operation="conv2d",
     shape=(32, 3, 16, 16),
     feature_high=float("nan"),
     feature_median=float("nan"),
@@ -64,7 +64,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (unscaled_input, first(PIXELS)),
     (unscaled_input, first(replace(TABLE, mean=0.0, deviation=300.0, low=-900.0, high=900.0))),
     (unscaled_input, first(replace(TABLE, feature_high=5e4, feature_median=2.0, deviation=1e4))),
-    (unscaled_input, first(replace(PIXELS, operation="normalised_convolution", path=""))),
+    (unscaled_input, first(replace(PIXELS, normalised=True, path=""))),
     (repeated_batch, SAME),
     (repeated_batch, replace(SAME, batches=tuple((i, 0, i // 4) for i in range(16)), workers=4, streaming=True)),
     (repeated_batch, GENERATOR),
@@ -114,7 +114,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
         (non_finite_input, replace(NAN, loss_finite=True), Severity.INFO),
         (non_finite_input, replace(NAN, loss_finite=None), Severity.INFO),
         (unscaled_input, first(PIXELS), Severity.WARNING),
-        (unscaled_input, first(replace(PIXELS, operation="normalised_linear")), Severity.INFO),
+        (unscaled_input, first(replace(PIXELS, normalised=True)), Severity.INFO),
     ],
 )
 def test_severity_follows_the_evidence(check: Check[Any], seen: Evidence, severity: Severity) -> None:

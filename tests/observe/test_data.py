@@ -39,6 +39,15 @@ def conv(norm: bool) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 8, 3), *middle, nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, K))
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(8, 8, batch_first=True), nn.Linear(8, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x[:, 0])[0][:, -1])
+
+
 def skewed(scale: float) -> tuple[Tensor, Tensor]:
     x, y = blobs(128)
     x[:, 3] *= scale
@@ -50,6 +59,7 @@ def skewed(scale: float) -> tuple[Tensor, Tensor]:
     [
         (flat(mlp(64)), images(), True),
         (conv(norm=False), images(), True),
+        (Recurrent(), images(), True),
         (flat(Scaling(), mlp(64)), images(), False),
         (flat(nn.BatchNorm1d(64), mlp(64)), images(), False),
         (flat(nn.LayerNorm(64), mlp(64)), images(), False),
@@ -58,7 +68,18 @@ def skewed(scale: float) -> tuple[Tensor, Tensor]:
         (mlp(), skewed(10.0), False),
         (nn.Sequential(nn.Embedding(5000, 8), nn.Flatten(), nn.Linear(32, K)), None, False),
     ],
-    ids=["pixels", "pixels conv", "scaled inside", "batch norm", "layer norm", "conv and norm", "table", "even", "ids"],
+    ids=[
+        "pixels",
+        "pixels conv",
+        "pixels rnn",
+        "scaled inside",
+        "batch norm",
+        "layer norm",
+        "conv and norm",
+        "table",
+        "even",
+        "ids",
+    ],
 )
 def test_unscaled_input(net: nn.Module, data: Any, found: bool) -> None:
     torch.manual_seed(0)

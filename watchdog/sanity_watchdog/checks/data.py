@@ -14,8 +14,8 @@ DISPARITY = 100.0
 """Largest over median root mean square of the features of a table; no learning rate suits both."""
 NEARLY_ALL = 0.98
 """Share of zeros in an image of zeros and ones that is taken for an integer division. Drawings have up to 0.95."""
-NORMALISED = "normalised_"
-"""What ``Entry.operation`` begins with where a normalisation follows the layer."""
+WEIGHING = ("linear", "conv", "lstm", "gru", "rnn", "matmul", "mm", "addmm", "einsum", "bilinear", "multi_head")
+"""What the names of functions begin with that multiply their input with weights."""
 
 
 @check("WD121", "non-finite-input", Severity.ERROR, Finiteness)
@@ -128,9 +128,9 @@ def constant_input(seen: FirstInputs) -> Findings:
 def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
     """Data enter the first weights unscaled: raw pixels, large numbers, or features of wildly different size.
 
-    **What it sees.** The first batch as it enters a linear or convolutional layer, so whatever the model divides or
-    normalises before has been done: root mean square above ``limit`` (default 50, standardised data have 1), or one
-    feature of a table above ``limit`` and more than 100 times the median one.
+    **What it sees.** The first batch as it enters a linear, convolutional or recurrent layer, so whatever the model
+    divides or normalises before has been done: root mean square above ``limit`` (default 50, standardised data have 1),
+    or one feature of a table above ``limit`` and more than 100 times the median one.
 
     **Why it matters.** Initialisations assume inputs of unit scale. Larger ones multiply the first logits and the
     gradients: ReLUs die in the first step, sigmoids saturate, and no learning rate suits all features at once.
@@ -143,15 +143,17 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
     **When to ignore.** Where the scale is meant and the learning rate was tuned to it. A first BatchNorm or LayerNorm,
     also after a convolution, makes it harmless: an INFO at most.
 
-    **Limits.** The first batch only; not where the step is compiled, nor the input of fused recurrent layers.
+    **Limits.** The first batch only; not where the step is compiled.
 
     **Sources.** LeCun et al. 1998, Efficient BackProp, 4.3; SageMaker Debugger's input-image rule; measured on 44 image
     models: the first loss does not show it.
     """
-    direct = [e for e in seen.entries if e.operation.removeprefix(NORMALISED) in ("linear", "convolution")]
+    direct = [e for e in seen.entries if e.operation.strip("_").startswith(WEIGHING)]
+    told: set[str] = set()
     for entry in sorted(direct, key=_rms, reverse=True):
         rms = _rms(entry)
-        tolerant = entry.operation.startswith(NORMALISED)
+        if entry.where and entry.where in told:
+            continue
         uneven = entry.feature_high > DISPARITY * entry.feature_median and entry.feature_high > limit
         if rms <= limit and not uneven:
             continue
@@ -168,10 +170,11 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
         else:
             text = f"{_named(entry)} enters {entry.operation} with rms {number(rms)}, above {number(limit)}"
             hint = "standardise the inputs: zero mean, deviation 1"
+        told.add(entry.where)
         yield unscaled_input.alert(
             seen,
-            text.replace(NORMALISED, "")[:99],
-            severity=Severity.INFO if tolerant else None,
+            text[:99],
+            severity=Severity.INFO if entry.normalised else None,
             hint=hint,
             subjects=(entry.path or entry.operation,),
             where=entry.where,

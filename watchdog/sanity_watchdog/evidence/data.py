@@ -30,14 +30,14 @@ class Entry:
 
     Attributes:
         path: the batch's tensor that it is, empty where it was computed from one.
-        operation: the layer that took it: ``convolution``, ``linear``, ``batch_norm``, ``layer_norm``, ``embedding``.
+        operation: the function that took it, such as ``linear``, ``conv2d``, ``lstm``, ``batch_norm``, ``embedding``.
         shape: its shape, samples first.
         low, high, mean, deviation: of its finite values.
         zeros: share of exact zeros. whole: share of whole numbers.
         equal_rows: are all samples the same?
         feature_high, feature_median: root mean square of the largest and of the median feature, NaN where it has none.
         feature: number of the largest feature.
-        where: the user's line.
+        where: the user's line. normalised: does a normalisation follow at once?
     """
 
     path: str
@@ -54,6 +54,7 @@ class Entry:
     feature_median: float = float("nan")
     feature: int = -1
     where: str = ""
+    normalised: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

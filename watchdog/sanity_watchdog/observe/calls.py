@@ -86,11 +86,14 @@ class Frontier:
         tensor: the result, with its place in the graph.
         ids: the integer tensor that an embedding looked up, None elsewhere.
         where: the user's line.
+        operation: the function, such as ``linear`` or ``conv2d``. data: the largest tensor with data that it took.
     """
 
     tensor: Tensor
     ids: Tensor | None
     where: str
+    operation: str
+    data: Tensor
 
 
 @dataclass(eq=False)
@@ -104,8 +107,6 @@ class Trace:
         calls: the loss calls.
         frontier: where data met the first parameters, with the ids of embeddings.
         obstacles: reasons why the graph must not be run a second time (tensor hooks, checkpointing, offloading).
-        scores: user's line and shape of each ``log_softmax`` or ``logsumexp`` outside a loss function that has a
-            gradient: the marks of a loss written by hand.
         spreads: differences of predictions and targets with batch axes spread against each other.
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
@@ -116,7 +117,6 @@ class Trace:
     calls: list[LossCall] = field(default_factory=list)
     frontier: list[Frontier] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
-    scores: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
     spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
     read: Cut | None = None

@@ -97,9 +97,6 @@ class Data(Observer):
             at.emit(Unseen(codes=FIRST_INPUTS, reason=reason, **at.tags()))
             return
         self._matters = bool(trace.frontier)
-        if trace.obstacles:
-            at.emit(Unseen(codes=FIRST_INPUTS, reason=trace.obstacles[0], **at.tags()))
-            return
         entering, unread = inputs.entering(trace.frontier, elements(self._batch), consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)
@@ -119,7 +116,7 @@ class Data(Observer):
         at.ask({f"{i}/{name}": value for i, one in enumerate(found) for name, value in one.items()}, then)
 
     def _leak(self, at: Moment, trace: Trace, entering: list[Entering]) -> None:
-        tables = [e for e in entering if e.operation.endswith("linear") and e.tensor.ndim == 2]
+        tables = [e for e in entering if e.operation == "linear" and e.tensor.ndim == 2]
         labels = [(c, y) for c in trace.calls if (y := leaks.labels_of(c)) is not None]
         if tables and labels:
             table, (call, wanted) = tables[0], labels[0]

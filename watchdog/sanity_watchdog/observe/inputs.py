@@ -1,4 +1,4 @@
-"""What enters the first weights: read from the graph of the first step, measured on its device."""
+"""What enters the first weights: measured on its device in the first step."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor
 from ..evidence.data import Entry
 from .batches import Element
 from .calls import Frontier
-from .nodes import layer_input, layer_of
+from .observer import is_plain
 
 MOST = 1 << 20
 """Elements measured per tensor."""
@@ -22,11 +22,12 @@ class Entering:
     """A tensor with data of the batch and the layer that took it.
 
     Attributes:
-        tensor: as it entered. operation: see ``Entry``. path: the batch's tensor that it is, else empty.
+        tensor: as it entered. For the others see ``Entry``.
     """
 
-    def __init__(self, tensor: Tensor, operation: str, path: str, where: str) -> None:
+    def __init__(self, tensor: Tensor, operation: str, path: str, where: str, normalised: bool = False) -> None:
         self.tensor, self.operation, self.path, self.where = tensor, operation, path, where
+        self.normalised = normalised
 
     @torch.no_grad()
     def measure(self) -> dict[str, Tensor]:
@@ -62,6 +63,7 @@ class Entering:
             equal_rows=equal,
             feature=feature,
             where=self.where,
+            normalised=self.normalised,
             **number,
         )
 
@@ -81,16 +83,14 @@ def entering(
     found: list[Entering] = []
     unread: list[str] = []
     for place in list(frontier)[:WIDEST]:
-        operation, node = layer_of(place.tensor)
-        tensor = layer_input(node) if node is not None else place.ids
-        if tensor is None or not tensor.numel() or not tensor.ndim:
-            name = place.tensor.grad_fn.name() if place.tensor.grad_fn is not None else "an operation"
-            unread.append(name.removesuffix("Backward0"))
+        tensor = place.data
+        if not is_plain(tensor) or tensor.layout is not torch.strided or not tensor.numel() or not tensor.ndim:
+            unread.append(place.operation)
             continue
         owner = owners.get(tensor.untyped_storage().data_ptr())
         if owner is not None and owner.tensor.numel() == tensor.numel():
             tensor = owner.tensor
-        if operation in ("convolution", "linear") and any(n in c for c in consumers.get(node, ()) for n in NORMALISING):
-            operation = f"normalised_{operation}"
-        found.append(Entering(tensor, operation or "embedding", owner.path if owner else "", place.where))
+        after = consumers.get(place.tensor.grad_fn, ())
+        normalised = any(n in c for c in after for n in NORMALISING)
+        found.append(Entering(tensor, place.operation, owner.path if owner else "", place.where, normalised))
     return found, unread
