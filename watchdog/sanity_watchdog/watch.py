@@ -15,7 +15,7 @@ from .exchange import Exchange
 from .logger import DiagnosticsLogger
 from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
-from .observe.observer import Observer
+from .observe.observer import IN_SAMPLES, Observer
 from .observe.run import Run
 from .observe.sampling import sampled
 from .policy import SanityCheckFailed
@@ -48,10 +48,14 @@ class Watch:
         self._batch_attempts = 0
         self._waiting: deque[Moment] = deque()
         self._hooks: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
+        self._between: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
         for observer in observers:
             for name in (n for n in vars(Observer) if not n.startswith("_") and n != "codes"):
                 if getattr(type(observer), name) is not getattr(Observer, name):
-                    self._hooks[name].append((observer, getattr(observer, name)))
+                    method = getattr(observer, name)
+                    self._hooks[name].append((observer, method))
+                    if not hasattr(method, IN_SAMPLES):
+                        self._between[name].append((observer, method))
 
     # -- moments
 
@@ -62,7 +66,7 @@ class Watch:
         exchange = self._guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
         self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
-        for observer, method in tuple(self._hooks["start"]):
+        for observer, method in self._hooks["start"]:
             self._call(observer, method, run, self.now)
         self._settle(self.now)
 
@@ -97,8 +101,10 @@ class Watch:
 
     def tell(self, hook: str, *args: Any) -> None:
         """Any other moment of the current step."""
-        self._tell(hook, self.now, *args)
-        self._settle(self.now)
+        at = self.now
+        self._tell(hook, at, *args)
+        if at.evidence or at.sync:
+            self._settle(at)
 
     def output(self, output: Any) -> None:
         """The user's step has returned."""
@@ -132,7 +138,7 @@ class Watch:
     def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
         """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in tuple(self._hooks[hook]):
+        for observer, method in self._hooks[hook]:
             scopes = self._call(observer, method, self.now, *args)
             for scope in () if scopes is _FAILED else scopes:
                 if self._call(observer, scope.__enter__) is not _FAILED:
@@ -164,7 +170,7 @@ class Watch:
 
     def close(self) -> None:
         """The fit is over, one way or another."""
-        for observer, method in tuple(self._hooks["close"]):
+        for observer, method in self._hooks["close"]:
             self._call(observer, method)
 
     def _with_ranks(self, action: Callable[[Assembly], Any]) -> Any:
@@ -212,17 +218,26 @@ class Watch:
     # -- from observers to the logger
 
     def _tell(self, hook: str, at: Moment, *args: Any) -> None:
-        for observer, method in tuple(self._hooks[hook]):
-            self._call(observer, method, at, *args)
+        for observer, method in (self._hooks if at.sampled else self._between)[hook]:
+            try:
+                method(at, *args)
+            except Exception as error:  # noqa: BLE001
+                self._drop(observer, error)
 
     def _call(self, observer: Observer, method: Callable[..., Any], *args: Any) -> Any:
         try:
             return method(*args)
         except Exception as error:  # noqa: BLE001
-            self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
-            for name, methods in self._hooks.items():
-                self._hooks[name] = [pair for pair in methods if pair[0] is not observer]
+            self._drop(observer, error)
             return _FAILED
+
+    def _drop(self, observer: Observer, error: Exception) -> None:
+        """This observer looks no more; lists that are being gone through stay as they are."""
+        self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
+        for hooks in (self._hooks, self._between):
+            for name, methods in hooks.items():
+                hooks[name] = [pair for pair in methods if pair[0] is not observer]
+        self.logger.flush(self.now.step)
 
     def _guard(self, what: str, action: Callable[[], Any]) -> Any:
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from ..evidence.portability import Compilations
 from ..evidence.readings import Unseen
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 
 KEPT = 32
@@ -26,8 +26,9 @@ class CompilationWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         at.emit(Unseen(codes=self.codes, reason="nothing compiled", **at.tags()))
 
+    @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
-        if at.sampled and at.batch >= SETTLED:
+        if at.batch >= SETTLED:
             self._look(at)
 
     def end(self, at: Moment) -> None:

@@ -20,7 +20,7 @@ from .fingerprints import fingerprint, kinds
 from .inputs import Entering
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 
 FIRST = 16
@@ -57,6 +57,7 @@ class Data(Observer):
             if len(devices) == 1:
                 self._prints.append((at.batch, at.epoch, fingerprint(found)))
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._looked or not at.sync:
             return

@@ -11,7 +11,7 @@ from .batches import elements
 from .calls import Frontier, LossCall, Trace
 from .moment import Moment
 from .nodes import MOST, nodes
-from .observer import Observer, is_plain
+from .observer import Observer, in_samples, is_plain
 from .obstacles import mixing_on_purpose, obstacle
 from .sequences import Row, sequence_of
 
@@ -33,6 +33,7 @@ class DependenceWatch(Observer):
     def batch(self, at: Moment, batch: Any) -> None:
         self._batch = None if self._asked else batch
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._asked or not at.sync:
             return

@@ -12,7 +12,7 @@ from ..evidence.gradients import Discarded, Uncleared
 from .formats import live_scaler
 from .moment import Moment
 from .names import parameter_names
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .scaler import inner, unscales_itself
 from .strided import measurable, sample
@@ -87,6 +87,7 @@ class FlowWatch(Observer):
         self._samples += self._looking and at.attempt != self._last_attempt
         self._last_attempt = at.attempt
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._looking:
             for flow in self._flows.values():
@@ -123,6 +124,7 @@ class FlowWatch(Observer):
             self._ask(at, flow, optimizer)
         flow.renew()
 
+    @in_samples
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if self._looking:
             self._compare(at, optimizer)

@@ -19,7 +19,7 @@ from .formats import live_scaler, scale_of
 from .graph import risky_operations
 from .moment import Moment
 from .names import named_trainable, parameter_owners
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .scaler import inner, unscales_itself
 from .strided import NORMED, measurable
@@ -81,9 +81,8 @@ class GradientWatch(Observer):
             self._loss = loss.detach()
             self._root = loss.grad_fn if at.sync else None
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if not at.sampled:
-            return
         torch_optimizer = inner(optimizer)
         held = {
             self._names[id(p)]: p for g in torch_optimizer.param_groups for p in g["params"] if id(p) in self._names
@@ -107,6 +106,7 @@ class GradientWatch(Observer):
         adaptive = any(key in torch_optimizer.param_groups[0] for key in ADAPTIVE)
         found.ask(at, lambda rows: self._judge(at, rows, known, past, still_scaled, adaptive))
 
+    @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         self._loss = self._root = None
 

@@ -17,7 +17,7 @@ from .activations import Activations, has_compiled
 from .formats import autocasts_to_half, has_dtype, live_scaler, native_bf16, scale_of
 from .moment import Moment
 from .names import named_trainable, parameter_owners
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .tensors import EDGES, HALF_LIMIT, PART, TINY, ZERO, Measuring, Statistics, part
 from .underflow import lost_shares, passed_through_half
@@ -68,15 +68,17 @@ class HalfWatch(Observer):
         if watched is not None and watched.seen:
             at.ask({"ends": watched.ends()}, lambda values: self._ranges(at, watched.seen, values["ends"]))
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if at.sampled and self._known:
+        if self._known:
             gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
             if gradients:
                 some = part(gradients, self._taken)
                 self._held = self._measuring.samples(some, phase=PHASE * self._taken)
 
+    @in_samples
     def after_backward(self, at: Moment) -> None:
-        if not at.sampled or self._known is False:
+        if self._known is False:
             return
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         if not gradients:

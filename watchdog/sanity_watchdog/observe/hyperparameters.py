@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from ..evidence.hyperparameters import Group, Hyperparameters
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 
 CRITERIA = {
@@ -44,6 +44,7 @@ class HyperparameterObserver(Observer):
         self._run = run
         self._tell(at)
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         """In the first step: is the loss that a maximizing optimizer climbs a known one?"""
         run = self._run
@@ -54,9 +55,9 @@ class HyperparameterObserver(Observer):
             self._climbed = _criterion(loss)
             self._tell(at)
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if at.sampled:
-            self._tell(at)
+        self._tell(at)
 
     def _tell(self, at: Moment) -> None:
         run = self._run

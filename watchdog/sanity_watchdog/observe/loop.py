@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..evidence.loop import GraphsKept, Progress
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, in_samples
 
 TELLING = (8, 512)
 """Batches after which progress is told, sampled or not."""
@@ -104,15 +104,16 @@ class GraphObserver(Observer):
     def __init__(self) -> None:
         self._marked: deque[_Marked] = deque(maxlen=MARKED)
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if at.sampled and (not self._marked or self._marked[-1].attempt != at.attempt):
+        if not self._marked or self._marked[-1].attempt != at.attempt:
             marker = mark(loss)
             if marker is not None:
                 self._marked.append(_Marked(marker, at.attempt, at.step, at.epoch))
 
+    @in_samples
     def batch(self, at: Moment, batch: Any) -> None:
-        if at.sampled:
-            self._tell(at)
+        self._tell(at)
 
     def end(self, at: Moment) -> None:
         self._tell(at, ended=True)

@@ -12,7 +12,7 @@ from ..evidence.half_weights import LostUpdates
 from .formats import HALF, native_bf16
 from .moment import Moment
 from .names import named_trainable
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .scaler import inner
 from .strided import measurable, sample
@@ -38,11 +38,13 @@ class LostUpdateWatch(Observer):
         self._held: list[tuple[str, Tensor, Tensor]] = []
         self._taken = 0
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._held = []
-        if self._half and at.sampled:
+        if self._half:
             self._hold(optimizer)
 
+    @in_samples
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         held, self._held = self._held, []
         if held:

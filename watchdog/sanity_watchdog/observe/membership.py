@@ -11,7 +11,7 @@ from ..evidence.readings import Unseen
 from .leaves import homes, leaves
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 
 WATCHED = 32
@@ -49,6 +49,7 @@ class MembershipObserver(Observer):
         self._waiting = {id(p): p for p in run.module.parameters()}
         self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         run = self._run
         if run is None or self._graphs >= (1 if run.automatic else GRAPHS) or any(self._attempts.values()):

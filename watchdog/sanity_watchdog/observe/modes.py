@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from ..evidence.modes import Resting, TrainingModes
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 
 WATCHED = 64
@@ -70,9 +70,8 @@ class ModeObserver(Observer):
             self._before = [m.training for m in self._modules]
             self._trained.update(i for i, training in enumerate(self._before) if training)
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if not at.sampled:
-            return
         resting = {i for i, m in enumerate(self._modules) if not (m.training or self._before[i])}
         if not resting:
             at.emit(TrainingModes(resting=(), modules=len(self._modules), **at.tags()))

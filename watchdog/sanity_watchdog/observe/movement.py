@@ -13,7 +13,7 @@ from ..evidence.movement import Movement, Pace, Still, Stride
 from ..evidence.readings import Scalars, Unseen, Vital
 from .moment import Moment
 from .names import parameter_names, parameter_owners
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .tensors import Measuring
 
@@ -92,12 +92,13 @@ class MovementObserver(Observer):
             live = _sums((_packed(self._kept, kept) != 0).float()[:, None], self._kept, kept)
             at.ask({"live": live}, lambda v, n=kept: self._from_zero.difference_update(_chosen(n, v)))  # type: ignore[misc]
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         walk = self._walks.get(id(optimizer))
         if walk is None:
             return
         walk.before = {}
-        if not at.sampled or (at.attempt > DENSE and walk.last == at.attempt - 1):
+        if at.attempt > DENSE and walk.last == at.attempt - 1:
             return
         walk.last = at.attempt
         self._samples += 1
@@ -108,6 +109,7 @@ class MovementObserver(Observer):
         matrices = {n: p for n, p in chosen.items() if n in self._matrices}
         walk.before = self._measuring.samples(matrices, phase=walk.phase)
 
+    @in_samples
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         walk = self._walks.get(id(optimizer))
         if walk is None or not walk.before:

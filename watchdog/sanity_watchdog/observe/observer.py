@@ -1,8 +1,8 @@
 """What an observer is: something that sees moments of a run and hands over evidence."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,11 +11,21 @@ from torch.optim import Optimizer
 from .moment import Moment
 from .run import Run
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+IN_SAMPLES = "in_samples"
+
+
+def in_samples(method: Method) -> Method:
+    """Marks a moment of an observer's that is wanted in sampled steps only, so that it costs the others nothing."""
+    setattr(method, IN_SAMPLES, True)
+    return method
+
 
 class Observer:
     """Override the moments that matter; the others cost nothing.
 
-    Every method is called on every step; work on a device belongs under ``if at.sampled``. Nothing here may change a
+    Methods are called on every step but for those marked ``@in_samples``; work on a device belongs into samples. Nothing here may change a
     tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or keep a tensor of the user's
     alive beyond the step. An observer that raises is switched off and reported as ``WD001``; the run goes on.
 

@@ -18,7 +18,7 @@ from .fastpath import has_fast_path
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer
+from .observer import Observer, in_samples
 from .placement import loose_tensors
 from .recorder import DIFFERS_IN_BACKWARD, WIDE, Recorder
 from .run import Run
@@ -67,6 +67,7 @@ class OperatorWatch(Observer):
             if not targets & set(kind):
                 at.emit(Unseen(codes=(code,), reason=reason, **at.tags()))
 
+    @in_samples
     def batch(self, at: Moment, batch: Any) -> None:
         self._batch = batch if "train" not in self._done and aims(at.run) else None
 
@@ -100,10 +101,12 @@ class OperatorWatch(Observer):
         if at.stage == "validation":
             self._tell(at)
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if at.run.automatic:
             self._tell(at)
 
+    @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         self._tell(at)
         self._batch = None

@@ -1,9 +1,28 @@
 """One transfer from the device to the host for everything that a sample measured."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """Where a tensor goes: which ``put`` it came with, its name and its shape."""
+
+    put: int
+    name: str
+    shape: torch.Size
+
+
+@dataclass(frozen=True)
+class _Sent:
+    """What one copy to the host holds: per dtype, the widest first, the entries in order."""
+
+    host: Tensor
+    event: torch.cuda.Event | None
+    blocks: list[tuple[torch.dtype, list[_Entry]]]
 
 
 class Packet:
@@ -14,62 +33,63 @@ class Packet:
     """
 
     def __init__(self) -> None:
-        self._entries: list[tuple[dict[str, tuple[torch.dtype, torch.Size, int]], torch.device]] = []
-        self._parts: dict[torch.device, list[Tensor]] = {}
-        self._sent: dict[torch.device, list[tuple[Tensor, torch.cuda.Event | None]]] = {}
+        self._puts = 0
+        self._waiting: list[tuple[_Entry, Tensor]] = []
+        self._sent: list[_Sent] = []
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._puts
 
     def put(self, tensors: Mapping[str, Tensor]) -> int:
-        """Queue named tensors of one device, unchanged until ``send``; returns their place in ``read``."""
-        layout: dict[str, tuple[torch.dtype, torch.Size, int]] = {}
-        device = torch.device("cpu")
+        """Queue named tensors, unchanged until ``send``; returns their place in ``read``."""
         for name, tensor in tensors.items():
-            device = tensor.device
-            flat = tensor.detach().reshape(-1).contiguous()
-            raw = flat.view(torch.uint8) if flat.numel() else flat.new_empty(0, dtype=torch.uint8)
-            layout[name] = (tensor.dtype, tensor.shape, raw.numel())
-            self._parts.setdefault(device, []).append(raw)
-        self._entries.append((layout, device))
-        return len(self._entries) - 1
+            value = tensor.detach() if tensor.requires_grad else tensor
+            self._waiting.append((_Entry(self._puts, name, tensor.shape), value))
+        self._puts += 1
+        return self._puts - 1
 
     def send(self) -> None:
         """Start the copy to the host of what was put since the last ``send``."""
-        for device, parts in self._parts.items():
-            joined = torch.cat(parts)
-            sent = self._sent.setdefault(device, [])
-            if device.type != "cuda":
-                sent.append((joined.to("cpu"), None))
-                continue
-            host = torch.empty(joined.shape, dtype=torch.uint8, pin_memory=True)
-            host.copy_(joined, non_blocking=True)
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record(torch.cuda.current_stream(device))
-            sent.append((host, event))
-        self._parts.clear()
+        groups: dict[torch.device, dict[torch.dtype, list[tuple[_Entry, Tensor]]]] = {}
+        for entry, tensor in self._waiting:
+            groups.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append((entry, tensor))
+        self._waiting = []
+        for device, kinds in groups.items():
+            ordered = sorted(kinds.items(), key=lambda kind: -kind[0].itemsize)  # so that every block is aligned
+            blocks = [(dtype, [entry for entry, _ in group]) for dtype, group in ordered]
+            flat = [torch.cat([t if t.ndim == 1 else t.reshape(-1) for _, t in group]) for _, group in ordered]
+            joined = flat[0] if len(flat) == 1 else torch.cat([f.view(torch.uint8) for f in flat])
+            self._sent.append(_Sent(*_copied(joined.view(torch.uint8)), blocks))
 
     def arrived(self) -> bool:
         """Could everything be read without waiting?"""
-        events = (event for sent in self._sent.values() for _, event in sent)
+        events = (sent.event for sent in self._sent)
         return all(bool(event.query()) for event in events if event is not None)  # type: ignore[no-untyped-call]
 
     def read(self) -> list[dict[str, Tensor]]:
         """CPU tensors by entry and name. Sends first where that has not been done."""
         self.send()
-        for sent in self._sent.values():
-            for _, event in sent:
-                if event is not None:
-                    event.synchronize()
-        host = {device: torch.cat([part for part, _ in sent]) for device, sent in self._sent.items()}
-        at = dict.fromkeys(host, 0)
-        out = []
-        for layout, device in self._entries:
-            values = {}
-            for name, (dtype, shape, size) in layout.items():
-                start = at[device]
-                at[device] = start + size
-                raw = host[device][start : start + size].clone()  # a copy is aligned for its dtype
-                values[name] = raw.view(dtype).reshape(shape) if size else torch.empty(shape, dtype=dtype)
-            out.append(values)
+        out: list[dict[str, Tensor]] = [{} for _ in range(self._puts)]
+        for sent in self._sent:
+            if sent.event is not None:
+                sent.event.synchronize()
+            start = 0
+            for dtype, entries in sent.blocks:
+                sizes = [entry.shape.numel() for entry in entries]
+                end = start + sum(sizes) * dtype.itemsize
+                values = sent.host[start:end].view(dtype) if end > start else torch.empty(0, dtype=dtype)
+                start = end
+                for entry, part in zip(entries, values.split_with_sizes(sizes), strict=True):
+                    out[entry.put][entry.name] = part if len(entry.shape) == 1 else part.view(entry.shape)
         return out
+
+
+def _copied(values: Tensor) -> tuple[Tensor, torch.cuda.Event | None]:
+    """The bytes on the host, and what tells that they have arrived."""
+    if values.device.type != "cuda":
+        return values.to("cpu"), None
+    host = torch.empty(values.shape, dtype=torch.uint8, pin_memory=True)
+    host.copy_(values, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(torch.cuda.current_stream(values.device))
+    return host, event

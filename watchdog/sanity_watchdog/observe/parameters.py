@@ -11,7 +11,7 @@ from ..evidence.base import Evidence
 from ..evidence.parameters import Parameters, State, Trace
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer
+from .observer import Observer, in_samples
 from .run import Run
 from .strided import measurable
 from .structure import equal_rows, has_mask, smallest, stacked
@@ -90,9 +90,10 @@ class ParameterObserver(Observer):
 
         self._ask(at, self._parameters, {n: p for n, p in self._parameters.items() if n not in tables}, {}, then)
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         index = self._optimizers.get(id(optimizer), 0)
-        if not at.sampled or (at.attempt > DENSE and self._last.get(index) == at.attempt - 1):
+        if at.attempt > DENSE and self._last.get(index) == at.attempt - 1:
             return
         self._last[index] = at.attempt
         self._samples += index == 0

@@ -20,7 +20,7 @@ from .hazards import hazards
 from .labels import Labels
 from .ledger import Column, Ledger, unrolled
 from .moment import Moment
-from .observer import Observer, is_plain
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .scores import Scores
 from .sums import Sums
@@ -93,12 +93,13 @@ class Progress(Observer):
             self._ledger.columns.pop("loss", None)
             self._loss = self._ledger.column("loss", torch.float32, loss.device)
         row = at.batch % self._ledger.rows
-        value = loss.detach().reshape(())
-        self._loss.slots[row].copy_(value if scale == 1 else value * scale)
+        value = loss.detach() if scale == 1 else loss.detach() * scale
+        self._loss.slots[row].copy_(value if value.ndim == 0 else value.reshape(()))
         self._loss.filled[row] = at.batch
 
     # -- samples
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._hazards is None:
             self._hazards = hazards(loss)

@@ -13,7 +13,7 @@ from .batches import elements, size_of
 from .fingerprints import fingerprint
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer, is_plain
+from .observer import Observer, in_samples, is_plain
 
 GROUPS = 128
 """Parameters are fingerprinted in at most this many groups, so that a message stays under 3 KiB."""
@@ -74,12 +74,14 @@ class Ranks(Observer):
     def __init__(self) -> None:
         self._batch: tuple[dict[str, Tensor], int] = ({}, 0)
 
+    @in_samples
     def batch(self, at: Moment, batch: Any) -> None:
-        if at.sampled and at.run.world > 1:
+        if at.run.world > 1:
             self._batch = fingerprint(elements(batch)), size_of(batch)
 
+    @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
-        if not at.sampled or at.run.world < 2:
+        if at.run.world < 2:
             return
         (probes, samples), self._batch = self._batch, ({}, 0)
         module, run = at.run.module, at.run

@@ -12,7 +12,7 @@ from ..evidence.units import SilentLayer, SilentUnits
 from .formats import autocasts_to_half, has_dtype, live_scaler
 from .moment import Moment
 from .names import named_trainable, parameter_owners
-from .observer import Observer, is_plain
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 
 WINDOW = 6
@@ -65,8 +65,9 @@ class UnitWatch(Observer):
             self._biases = {}
             at.emit(Unseen(codes=self.codes, reason="float16 without a loss scaler", **at.tags()))
 
+    @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
-        if at.sampled and self._biases and not self._closing:
+        if self._biases and not self._closing:
             self._look(at, optimizer)
 
     @torch.no_grad()
