@@ -175,7 +175,7 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
 
     Remove the part, freeze it, or under DDP use ``strategy="ddp_find_unused_parameters_true"``.
 
-    **When to ignore.** Poolers without a loss, a part that joins in later.
+    **When to ignore.** Poolers without a loss, a part that joins in later. A teacher in eval mode is only noted.
 
     **Limits.** The presence of a gradient is judged, not its size. Parts used in fewer than one of twelve steps escape
     or are named too early; the alert clears when the gradient comes.
@@ -184,9 +184,10 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     """
     if not seen.without:
         return
-    elements = sum(m.numel for m in seen.without)
-    matrices = sum(m.matrix for m in seen.without)
-    large = elements >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1)
+    training = [m for m in seen.without if not m.evaluating]  # teachers in eval mode wait on purpose
+    elements, idle = (sum(m.numel for m in members) for members in (seen.without, training))
+    matrices = sum(m.matrix for m in training)
+    large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1)
     part = elements / max(seen.elements, 1)
     yield without_gradient.alert(
         seen,
