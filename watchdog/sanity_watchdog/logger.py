@@ -38,6 +38,7 @@ class DiagnosticsLogger:
     ) -> None:
         self.settings = settings
         self._checks = [c for c in checks if settings.selected(c)]
+        self._by_kind: dict[type[Evidence], list[Check[Any]]] = {}
         self._implied_by = {c.code: c.implied_by for c in checks}
         self._sinks = list(sinks)
         self._on_alert = on_alert
@@ -82,7 +83,12 @@ class DiagnosticsLogger:
         elif isinstance(seen, Unseen):
             self._unseen.append(seen)
         else:
-            self._keep(judge(seen, self._checks, self.settings.options_of), seen)
+            self._keep(judge(seen, self._concerned(type(seen)), self.settings.options_of), seen)
+
+    def _concerned(self, kind: type[Evidence]) -> list[Check[Any]]:
+        if kind not in self._by_kind:
+            self._by_kind[kind] = [c for c in self._checks if issubclass(kind, c.sees)]
+        return self._by_kind[kind]
 
     def own_fault(self, what: str, error: BaseException, step: int = 0) -> None:
         """Something of ours raised: ``WD001``, once, with its traceback."""
@@ -105,6 +111,7 @@ class DiagnosticsLogger:
             self._skipped.setdefault(code, reason)
         for code, text in found.broken.items():
             self._checks = [c for c in self._checks if c.code != code]
+            self._by_kind.clear()
             self._report_fault(f"check {code}", text.strip().rpartition("\n")[2], text, seen.step)
         raised = {alert.key for alert in found.alerts}
         for alert in found.alerts:

@@ -198,9 +198,11 @@ def loss_spike(seen: Losses) -> Findings:
         earlier = values[:i]
         if seen.before + i < BEFORE_SPIKE or not math.isfinite(values[i]):
             continue
-        usual = median(earlier[-64:])
         highest = max([*earlier, seen.highest] if seen.before else earlier)
-        if values[i] > SPIKE_MEDIAN * usual and values[i] > SPIKE_HIGHEST * highest:
+        if not values[i] > SPIKE_HIGHEST * highest:
+            continue
+        usual = median(earlier[-64:])
+        if values[i] > SPIKE_MEDIAN * usual:
             batch = seen.last - (len(values) - 1 - i)
             yield loss_spike.alert(
                 seen,

@@ -128,13 +128,14 @@ class MembershipObserver(Observer):
         )
 
     def _reached(self, at: Moment, run: Run, least: int) -> Reached:
-        owners, held = parameter_owners(run.module), _held(run)
+        held = _held(run)
         steps: dict[int, int] = {}
         for optimizer in run.optimizers:
             for p in _parameters(optimizer):
                 steps[id(p)] = max(steps.get(id(p), 0), self._attempts.get(id(optimizer), 0))
         named = {plain_name(n): p for n, p in run.module.named_parameters() if p.requires_grad and id(p) in held}
         without = [n for n, p in named.items() if id(p) in self._waiting and steps.get(id(p), 0) >= least]
+        owners = parameter_owners(run.module) if without else {}
         fatal = run.unused_stops and run.automatic
         return Reached(
             **at.tags(),
