@@ -20,7 +20,7 @@ from .fingerprints import fingerprint, kinds
 from .inputs import Entering
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer, in_samples
+from .observer import Observer, in_samples, loss_of
 from .run import Run
 
 FIRST = 16
@@ -57,8 +57,17 @@ class Data(Observer):
             if len(devices) == 1:
                 self._prints.append((at.batch, at.epoch, fingerprint(found)))
 
+    def output(self, at: Moment, output: Any) -> None:
+        loss = loss_of(output)
+        if at.run.automatic and loss is not None:
+            self._first(at, loss)
+
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if not at.run.automatic:  # inside the step; when it returns the graph is gone
+            self._first(at, loss)
+
+    def _first(self, at: Moment, loss: Tensor) -> None:
         if self._looked or not at.sync:
             return
         self._looked = True

@@ -11,7 +11,7 @@ from .batches import elements
 from .calls import Frontier, LossCall, Trace
 from .moment import Moment
 from .nodes import MOST, nodes
-from .observer import Observer, in_samples, is_plain
+from .observer import Observer, in_samples, is_plain, loss_of
 from .obstacles import mixing_on_purpose, obstacle
 from .sequences import Row, sequence_of
 
@@ -33,8 +33,17 @@ class DependenceWatch(Observer):
     def batch(self, at: Moment, batch: Any) -> None:
         self._batch = None if self._asked else batch
 
+    def output(self, at: Moment, output: Any) -> None:
+        loss = loss_of(output)
+        if at.run.automatic and loss is not None:
+            self._first(at, loss)
+
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if not at.run.automatic:  # inside the step; when it returns the graph is gone
+            self._first(at, loss)
+
+    def _first(self, at: Moment, loss: Tensor) -> None:
         if self._asked or not at.sync:
             return
         self._asked = True

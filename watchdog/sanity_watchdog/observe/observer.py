@@ -104,3 +104,9 @@ def is_plain(tensor: Any) -> bool:
         and not tensor.is_nested
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     )
+
+
+def loss_of(output: Any) -> Tensor | None:
+    """The loss in what a training step returned, where it is one number whose value may be looked at."""
+    loss = output.get("loss") if isinstance(output, Mapping) else output
+    return loss if isinstance(loss, Tensor) and loss.numel() == 1 and is_plain(loss) else None

@@ -20,7 +20,7 @@ from .hazards import hazards
 from .labels import Labels
 from .ledger import Column, Ledger, unrolled
 from .moment import Moment
-from .observer import Observer, in_samples, is_plain
+from .observer import Observer, in_samples, loss_of
 from .run import Run
 from .scores import Scores
 from .sums import Sums
@@ -86,8 +86,8 @@ class Progress(Observer):
         self._scores.labels.note(batch, row, at.batch)
 
     def _note_loss(self, at: Moment, output: Any, scale: float) -> None:
-        loss = output.get("loss") if isinstance(output, Mapping) else output
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not is_plain(loss):
+        loss = loss_of(output)
+        if loss is None:
             return
         if self._loss is None or self._loss.values.device != loss.device:
             self._ledger.columns.pop("loss", None)
