@@ -188,7 +188,7 @@ def test_a_run_in_one_look(visit: Open) -> None:
     gauge = page.locator("svg.gauge")
     assert gauge.get_attribute("aria-label") == "First loss 9.871, expected ln 10 = 2.303, tolerance 1.2"
     assert gauge.locator("text").all_text_contents() == ["ln 10 = 2.303", "9.871"]
-    assert "7.568 above" in header
+    assert "7.57 above" in header
 
 
 def test_an_alert_says_what_where_when_and_what_to_do(visit: Open) -> None:

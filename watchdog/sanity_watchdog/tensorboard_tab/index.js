@@ -190,10 +190,11 @@ function number(value) {
   return size < 1e-4 || size >= 1e7 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
+const short = (value) => String(Number(value.toPrecision(3)));
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 const counted = (n, noun) => `${n.toLocaleString("en")} ${noun}${n === 1 ? "" : "s"}`;
 const cut = (text, limit = NAME_SHOWN) => (text.length > limit ? text.slice(0, limit - 1) + "…" : text);
-const breakable = (text) => cut(text).split(/(?<=[/._-])/).flatMap((part) => [part, h("wbr")]);
+const breakable = (text) => cut(text).split(/(?<=\/)/).flatMap((part) => [part, h("wbr")]);
 const tally = (counts) => SEVERITIES.filter((s) => counts[s]).map((s) => counted(counts[s], WORDS[s])).join(", ");
 const span = (first, last) => (last > first ? `steps ${number(first)}–${number(last)}` : `step ${number(first)}`);
 const runName = (run) => run || "(log folder)";
@@ -444,7 +445,7 @@ function gauge(d) {
   const known = finite(seen);
   const alarm = d.codes.WD101?.severity ?? (known ? null : "error");
   const off = known ? seen - expected : NaN;
-  const words = !known ? "not a number" : Math.abs(off) <= note ? "as expected" : `${number(Math.abs(off))} ${off > 0 ? "above" : "below"}`;
+  const words = !known ? "not a number" : Math.abs(off) <= note ? "as expected" : `${short(Math.abs(off))} ${off > 0 ? "above" : "below"}`;
   const width = 330, left = 8, right = width - 8;
   const top = Math.min(Math.max(expected + limit, known ? seen : 0) * 1.12, (expected + limit) * 5);
   const low = Math.min(0, known ? Math.max(seen, -top) : 0);
@@ -462,7 +463,7 @@ function gauge(d) {
   return h("section", { class: "card first" },
     h("h2", {}, "First loss ", h("span", { class: alarm ?? "pass" }, icon(alarm ?? "pass"), " ", words)),
     picture,
-    h("p", { class: "small muted" }, `green: quiet, ±${number(note)} · yellow: noted, tolerance ${number(limit)}`));
+    h("p", { class: "small muted" }, `green: quiet, ±${short(note)} · yellow: noted, tolerance ${short(limit)}`));
 }
 
 function showTabs() {
