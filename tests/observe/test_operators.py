@@ -405,3 +405,52 @@ def test_host_reads_are_notes_for_targets_that_run_ahead():
     alert = line(dog, "WD411")
     assert alert.severity is Severity.INFO
     assert "test_operators.py:" in alert.where
+
+
+# -- what runs on the CPU on purpose
+
+
+class OnTheCpu(nn.Module):
+    def __init__(self, move):
+        super().__init__()
+        self.body, self.move = mlp(), move
+
+    def forward(self, x):
+        h = self.body(x)
+        square = h[:10].T @ h[:10]
+        values = torch.linalg.eigh(self.move(square)).eigenvalues.to(x.device)
+        return h + values.sum() * 1e-3
+
+
+@pytest.mark.parametrize(
+    ("move", "expected"),
+    [(lambda t: t, ["WD406"]), (lambda t: t.cpu(), []), (lambda t: t.to("cpu"), [])],
+    ids=["here", "cpu", "to-cpu"],
+)
+def test_computing_that_part_on_the_cpu_is_a_way_out(move, expected):
+    assert codes(judged(Classifier(OnTheCpu(move)), "mps")) == expected
+
+
+def test_float64_kept_on_the_cpu_on_purpose_is_quiet():
+    def term(self, x):
+        grid = torch.linspace(0, 1, 20, dtype=torch.float64, device="cpu").cumsum(0)
+        return (x * grid.float().to(x)).mean() * 0
+
+    assert codes(judged(stepping(term), "mps")) == []
+
+
+class Averaging(Classifier):
+    """Keeps an average of its weights, made when they are on their device."""
+
+    def on_train_start(self):
+        self.average = {n: p.detach().clone() for n, p in self.named_parameters()}
+
+    def training_step(self, batch, batch_idx):
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                self.average[name].lerp_(parameter, 0.1)
+        return super().training_step(batch, batch_idx)
+
+
+def test_tensors_made_of_the_weights_when_training_starts_are_no_strangers():
+    assert codes(judged(Averaging(), "cuda")) == []

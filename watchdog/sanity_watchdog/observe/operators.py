@@ -1,10 +1,12 @@
 """Records the operators of the first training step and the first validation batch, for the targets meant."""
 
+import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.portability import DependentShapes, HostReads, PrecisionOnTargets, WideTensors
@@ -19,7 +21,7 @@ from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, in_samples
-from .placement import loose_tensors
+from .placement import Loose, loose_tensors
 from .recorder import DIFFERS_IN_BACKWARD, WIDE, Recorder
 from .run import Run
 from .scene import named
@@ -50,6 +52,7 @@ class OperatorWatch(Observer):
         self._recorder: Recorder | None = None
         self._following: Following | None = None
         self._done: set[str] = set()
+        self._loose: list[tuple[str, weakref.ref[Tensor]]] | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         others = [t for t in run.targets if t not in ("cpu", run.accelerator)]
@@ -60,6 +63,7 @@ class OperatorWatch(Observer):
             )  # a plugin of the user's own is applied
             at.emit(PrecisionOnTargets(rows=told, **at.tags()))
         targets = set(aims(run))
+        self._list_loose(run)
         if not targets:
             self._tell_attributes(at)
             at.emit(Unseen(codes=(*RECORDED, "WD408", "WD409"), reason="no target given", **at.tags()))
@@ -73,6 +77,7 @@ class OperatorWatch(Observer):
 
     def validation_batch(self, at: Moment, batch: Any) -> None:
         self._batch = batch if aims(at.run) else None
+        self._list_loose(at.run)
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage in self._done or not aims(at.run):
@@ -85,7 +90,7 @@ class OperatorWatch(Observer):
         self._recorder = Recorder(at.run.module)
         scopes: list[AbstractContextManager[Any]] = [self._recorder.recording()]
         if at.run.accelerator == "cpu" and not has_fast_path(at.run.module):
-            self._following = Following(at.run.module, self._recorder)
+            self._following = Following(self._kept(), self._recorder)
             scopes.insert(0, self._following)
         return scopes
 
@@ -139,12 +144,18 @@ class OperatorWatch(Observer):
         if broken is not None:
             raise broken
 
+    def _list_loose(self, run: Run) -> None:
+        """What is there before the first step; what hooks make later, on the model's device, is no stranger."""
+        if self._loose is None:
+            self._loose = [(t.name, weakref.ref(t.tensor)) for t in loose_tensors(run.module)]
+
+    def _kept(self) -> list[Loose]:
+        return [Loose(name, tensor) for name, ref in self._loose or () if (tensor := ref()) is not None]
+
     def _tell_attributes(self, at: Moment, following: Following | None = None) -> None:
         run = at.run
         root = run.device.type
-        kept = [
-            t for t in loose_tensors(run.module) if t.tensor.ndim and (root == "cpu" or t.tensor.device.type != root)
-        ]
+        kept = [t for t in self._kept() if t.tensor.ndim and (root == "cpu" or t.tensor.device.type != root)]
         met = tuple(following.met) if following is not None else ()
         at.emit(
             LooseAttributes(

@@ -25,6 +25,8 @@ STATIC_IN_PRACTICE = ("aten::_ctc_loss",)
 """Tagged as data-dependent, though its result's shape follows from the arguments' shapes."""
 Place = tuple[str, str, str]
 """Phase, module, line."""
+ASHORE = "ashore"
+"""Phase of what runs on the CPU anyway, forward and backward."""
 
 
 def _none() -> None:
@@ -44,6 +46,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         active: is it recording?
+        ashore: runs what comes now on the CPU anyway, so that no target needs it?
         error: what went wrong in here; nothing is written down after that.
     """
 
@@ -61,6 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._places: dict[int, Place] = {}
         self._found: Counter[tuple[str, Place, str, bool]] = Counter()
         self.active = False
+        self.ashore = False
         self.error: Exception | None = None
 
     @property
@@ -130,14 +134,17 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name if func._overloadname == "default" else f"{func._schema.name}.{func._overloadname}"
         results = out if isinstance(out, (list, tuple)) else (out,)
         wide = any(isinstance(t, Tensor) and t.dtype in WIDE and t.ndim > 0 for t in results)
-        self._found[name, self._place(), depends(func, args), wide] += 1
+        place = self._place()
+        if place[0] != ASHORE:
+            self._found[name, place, depends(func, args), wide] += 1
 
     def _place(self) -> Place:
         node = _node()
         if node is not None:
-            found = self._places.get(node._sequence_nr())
-            return ("backward", *found[1:]) if found else ("backward", "", "")
-        place: Place = ("forward", next((n for n in reversed(self._stack) if n), ""), user_line())
+            phase, *source = self._places.get(node._sequence_nr(), ("forward", "", ""))
+            return (phase if phase == ASHORE else "backward", source[0], source[1])
+        phase = ASHORE if self.ashore else "forward"
+        place: Place = (phase, next((n for n in reversed(self._stack) if n), ""), user_line())
         number = _sequence()
         if number is not None and torch.is_grad_enabled():
             self._places[number - 1] = place

@@ -2,20 +2,22 @@
 
 A tensor made without ``device=`` or kept in an unregistered attribute is a stranger; so is what is computed from
 strangers alone. Parameters, buffers, the batch and all that comes of them are at home. On the CPU both may meet; on an
-accelerator the same line fails.
+accelerator the same line fails. What is computed from strangers, or from tensors that the user moved to the CPU, runs
+on the CPU everywhere and is not recorded.
 """
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from ..evidence.runtime import Stranger
 from .calls import Marks
-from .placement import loose_tensors
+from .placement import Loose
 from .recorder import Recorder, own_work
 from .site import user_line
 
@@ -39,7 +41,9 @@ _VALUES_ONLY: dict[Any, str] = {
 }
 """Functions that skip the vectors where no gradient is needed, but compute them under any dispatch mode, which changes
 low bits of the values; and the operator that they call then."""
-MOVES = frozenset({"to", "cuda", "xpu", "type_as"})
+MOVES = frozenset({"to", "cpu", "cuda", "xpu", "type_as"})
+ASHORE = Stranger("", "", "")
+"""A tensor that the user put on the CPU on purpose: what is computed from such alone needs nothing of a target."""
 
 
 @functools.cache
@@ -58,52 +62,63 @@ class Following(TorchFunctionMode):
     """The step's calls with strangers among their arguments.
 
     Args:
-        model: whose unregistered tensors are strangers from the start.
-        recorder: paused for functions that compute differently while it is active.
+        loose: unregistered tensors of the model: strangers from the start.
+        recorder: told what runs on the CPU anyway; paused for functions that compute differently while it is active.
 
     Attributes:
         met: strangers that met tensors at home, each place once.
         error: what went wrong in here; nothing is followed after that.
     """
 
-    def __init__(self, model: nn.Module, recorder: Recorder) -> None:
+    def __init__(self, loose: Iterable[Loose], recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
         self.met: dict[Stranger, None] = {}
         self.error: Exception | None = None
         self._strange: Marks[Stranger | None] = Marks()
-        for loose in loose_tensors(model):
-            self._strange.put(loose.tensor, Stranger(loose.name, "", "", attribute=True))
+        for one in loose:
+            self._strange.put(one.tensor, Stranger(one.name, "", "", attribute=True))
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         inner = _VALUES_ONLY.get(func)
-        if inner is None:
-            out = func(*args, **kwargs)
-        else:
-            with self._recorder.paused():
+        self._guarded(lambda: self._look_before(func, args, kwargs))
+        try:
+            with nullcontext() if inner is None else self._recorder.paused():
                 out = func(*args, **kwargs)
+        finally:
+            ashore, self._recorder.ashore = self._recorder.ashore, False
+        if not own_work():
+            if inner and not ashore:
+                self._guarded(lambda: self._recorder.add(inner))
+            self._guarded(lambda: self._follow(func, args, kwargs, out))
+        return out
+
+    def _guarded(self, action: Callable[[], None]) -> None:
         if self.error is None:
             try:
-                if not own_work():
-                    if inner:
-                        self._recorder.add(inner)
-                    self._follow(func, args, kwargs, out)
+                action()
             except Exception as error:  # noqa: BLE001
                 self.error = error
-        return out
+
+    def _look_before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = list(_tensors((*args, *kwargs.values())))
+        made = not given and func in _factories() and kwargs.get("device") in (None, "cpu")
+        self._recorder.ashore = made or (bool(given) and all(self._strange.get(t) is not None for t in given))
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         name = getattr(func, "__name__", "")
         given = list(_tensors((*args, *kwargs.values())))
         strangers = [s for s in map(self._strange.get, given) if s is not None]
         if name in MOVES and _names_a_device(name, args, kwargs):
-            self._mark(out, None)
+            on_purpose = name == "cpu" or "cpu" in (*args[1:2], kwargs.get("device"))
+            self._mark(out, ASHORE if on_purpose else None)
         elif not given:
-            if func in _factories() and kwargs.get("device") is None:
-                self._mark(out, Stranger(name, "", "", born=user_line()))
+            if func in _factories() and kwargs.get("device") in (None, "cpu"):
+                on_purpose = kwargs.get("device") is not None
+                self._mark(out, ASHORE if on_purpose else Stranger(name, "", "", born=user_line()))
         elif strangers and len(strangers) == len(given):
             self._mark(out, strangers[0])
         elif strangers:
@@ -115,7 +130,7 @@ class Following(TorchFunctionMode):
     def _note(self, name: str, given: list[Tensor]) -> None:
         for tensor in given:
             stranger = self._strange.get(tensor)
-            if stranger is not None and tensor.ndim:
+            if stranger not in (None, ASHORE) and tensor.ndim:
                 place = Stranger(stranger.made, user_line(), name.strip("_"), stranger.born, stranger.attribute)
                 self.met.setdefault(place)
 
