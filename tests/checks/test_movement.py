@@ -13,8 +13,12 @@ from .test_parameters import state, trace
 ATTEMPTS = (0, 1, 2, 3, 5, 8)
 
 
-def pace(*ratios: float, lr: float = 1e-3, matrices: int = 3, counted: int = 6, searching: bool = False) -> Pace:
-    early = tuple(Stride(a, lr, r, matrices) for a, r in zip(ATTEMPTS, ratios, strict=False))
+def pace(
+    *ratios: float, lr: float = 1e-3, matrices: int = 3, counted: int = 6, searching: bool = False, growth: float = 1.0
+) -> Pace:
+    early = tuple(
+        Stride(a, lr, r, matrices, growth ** (i / 5)) for i, (a, r) in enumerate(zip(ATTEMPTS, ratios, strict=False))
+    )
     return Pace(0, "AdamW", searching, early, max(early, key=lambda s: s.ratio), counted)
 
 
@@ -24,8 +28,8 @@ def seen(*paces: Pace, **fields: object) -> Movement:
 
 HEALTHY = pace(2e-3, 1e-3, 1e-3, 1e-3, 9e-4, 8e-4)
 SLOW = pace(*[2e-9] * 6, lr=1e-9)
-FAST = pace(5.1, 0.8, 0.52, 0.4, 0.3, 0.2, lr=0.5)
-RMSPROP = pace(1.0, 0.5, 0.28, 0.2, 0.15, 0.12)
+FAST = pace(4.8, 0.68, 0.34, 0.22, 0.12, 0.065, lr=0.5, growth=17.0)
+RMSPROP = pace(1.8, 0.57, 0.5, 0.2, 0.17, 0.14, lr=0.01, growth=2.63)
 
 
 def shrunk(*kept: float) -> Parameters:
@@ -53,8 +57,9 @@ QUIET = [
     (overshooting, seen(HEALTHY)),
     (overshooting, seen(RMSPROP)),
     (overshooting, seen(pace(math.nan, 0.01, 0.01, 0.01))),
-    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, matrices=1))),
-    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, searching=True))),
+    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, 0.3, 0.2, matrices=1, growth=9.0))),
+    (overshooting, seen(pace(5.0, 0.8, 0.5, 0.4, 0.3, 0.2, searching=True, growth=9.0))),
+    (overshooting, seen(pace(0.2, 0.2, 0.2, 0.2, 0.2, 0.2, growth=9.0))),
     (overshooting, seen(pace(5.0, 0.8))),
     (decaying_away, shrunk(0.01, 0.1, 0.5)),
     (decaying_away, shrunk(0.01)),

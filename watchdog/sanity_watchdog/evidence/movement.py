@@ -14,12 +14,14 @@ class Stride:
         lr: largest learning rate of its groups; NaN where it is kept on a device.
         ratio: root mean square of the update over that of the weights, pooled over the matrices; NaN for none.
         matrices: matrices that it is pooled over: none that started at zero, no embeddings.
+        growth: root mean square of the weights before the step over that at their first sample, likewise pooled.
     """
 
     attempt: int
     lr: float
     ratio: float
     matrices: int
+    growth: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ class Walk:
 
     Attributes:
         before: samples of its matrices taken just before the step that is under way. phase: where they begin.
-        last: attempt of the last sample.
+        last: attempt of the last sample. first: mean square of each matrix at its first sample.
         early: the first steps. top, counted: largest step, and number of steps, at no less than half the largest rate.
     """
 
@@ -42,6 +42,7 @@ class Walk:
     before: dict[str, Tensor] = field(default_factory=dict)
     phase: int = 0
     last: int = -1
+    first: dict[str, float] = field(default_factory=dict)
     early: list[Stride] = field(default_factory=list)
     top: Stride | None = None
     counted: int = 0
@@ -121,7 +122,7 @@ class MovementObserver(Observer):
             sums = _sums(torch.stack([delta.square(), old.square(), torch.ones_like(old)], 1), walk.before, names)
 
             def arrived(values: Mapping[str, Tensor], names: list[str] = names) -> Iterator[Evidence]:
-                stride = self._stride(attempt, lr, dict(zip(names, values["sums"].tolist(), strict=True)))
+                stride = self._stride(walk, attempt, lr, dict(zip(names, values["sums"].tolist(), strict=True)))
                 walk.keep(stride)
                 if math.isfinite(stride.ratio):
                     yield Scalars(**at.tags(), values={"update_ratio": stride.ratio})
@@ -161,16 +162,19 @@ class MovementObserver(Observer):
 
             at.ask({"pushed": pushed}, arrived)
 
-    def _stride(self, attempt: int, lr: float, rows: Mapping[str, list[float]]) -> Stride:
+    def _stride(self, walk: Walk, attempt: int, lr: float, rows: Mapping[str, list[float]]) -> Stride:
         """Pool the rows ``(update², weight², seen)`` of one step."""
-        update = weight = 0.0
+        update = weight = first = 0.0
         judged = (self._pushed | self._moving) - self._from_zero
         used = [name for name, (_, size, _) in rows.items() if size > 0 and name in judged]
         for name in used:
             delta, size, seen = rows[name]
             scale = self._parameters[name].numel() / seen
             update, weight = update + delta * scale, weight + size * scale
-        return Stride(attempt, lr, math.sqrt(update / weight) if weight else math.nan, len(used))
+            first += walk.first.setdefault(name, size / seen) * self._parameters[name].numel()
+        if not weight:
+            return Stride(attempt, lr, math.nan, 0)
+        return Stride(attempt, lr, math.sqrt(update / weight), len(used), math.sqrt(weight / first))
 
     def _movement(self, at: Moment) -> Movement:
         looked = {n: self._parameters[n] for n in self._looked}
