@@ -74,6 +74,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (initial_loss_off, replace(HEALTHY, in_bits=True)),
     (initial_loss_off, replace(BINARY, seen=4.2, common=0.3, spread=9.0)),
     (initial_loss_off, replace(DISTILLED, seen=6.0)),
+    (initial_loss_off, replace(LARGE_HEAD, kind="scores", function="log_softmax", fit=math.nan)),
     (initial_loss_off, POSITIONS),
     (initial_loss_off, above(40.0, cosine=True)),
     (initial_loss_off, replace(RETURNED, seen=LN10 / math.log(2))),

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sanity_watchdog.checks.loss_inputs import sums_to_one
-from sanity_watchdog.observe import loss_statistics
+from sanity_watchdog.observe import bounded
+from sanity_watchdog.observe.bounded import LIMIT, few_rows
 from sanity_watchdog.observe.calls import LossCall
-from sanity_watchdog.observe.loss_statistics import LIMIT, few_rows, head_scale, measure, standard_error
+from sanity_watchdog.observe.loss_statistics import head_scale, measure, standard_error
 
 
 def numbers(name: str, scores: Tensor, target: Tensor, **options: Any) -> dict[str, float]:
@@ -103,7 +104,7 @@ def test_what_is_looked_at_is_bounded(shape: tuple[int, ...]) -> None:
 
 
 def test_nothing_of_full_size_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss_statistics, "LIMIT", 2_000)
+    monkeypatch.setattr(bounded, "LIMIT", 2_000)
     z, y = torch.randn(4000, 50), torch.randint(0, 50, (4000,))
     with torch.profiler.profile(profile_memory=True) as profile:
         measure(LossCall("cross_entropy", "", {"input": z, "target": y}, None))

@@ -49,10 +49,6 @@ def hot(k: int = 10) -> nn.Module:
     return net
 
 
-def smoothed(scores: Tensor, labels: Tensor) -> Tensor:
-    return -(F.log_softmax(scores, 1) * F.one_hot(labels, scores.shape[1])).sum(1).mean()
-
-
 WAYS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "module": nn.CrossEntropyLoss(),
     "function": F.cross_entropy,
@@ -193,16 +189,44 @@ def test_a_resumed_run_is_skipped(tmp_path: Any) -> None:
     assert dog.summary.skipped["WD101"] == "resumed from a checkpoint"
 
 
-def test_without_a_loss_call_the_total_is_judged_if_the_classes_are_given() -> None:
-    def step(net: nn.Module, batch: Any) -> Tensor:
-        return net(batch[0]).logsumexp(1).mean() - net(batch[0])[range(32), batch[1]].mean()
+def by_hand(net: nn.Module, batch: Any) -> Tensor:
+    z = net(batch[0])
+    return (z.logsumexp(1) - z.gather(1, batch[1][:, None]).squeeze(1)).mean()
 
-    dog = watch(OwnStep(step))
-    assert "written by hand" in dog.summary.skipped["WD101"]
-    assert not codes(watch(OwnStep(step), num_classes=10))
-    assert the(watch(OwnStep(step, hot()), num_classes=10), "WD101").severity is Severity.ERROR
-    assert the(watch(OwnStep(step), expected_loss=0.2), "WD101").severity is Severity.WARNING
+
+def test_without_a_loss_call_the_total_is_judged_if_the_classes_are_given() -> None:
+    dog = watch(OwnStep(by_hand))
+    assert dog.summary.skipped["WD101"] == "no loss function was called"
+    assert not codes(watch(OwnStep(by_hand), num_classes=10))
+    assert the(watch(OwnStep(by_hand, hot()), num_classes=10), "WD101").severity is Severity.ERROR
+    assert the(watch(OwnStep(by_hand), expected_loss=0.2), "WD101").severity is Severity.WARNING
     assert not codes(watch(OwnStep(lambda n, b: F.cross_entropy(n(b[0]), b[1])), num_classes=1000))
+
+
+def test_of_a_loss_written_by_hand_the_scores_are_judged() -> None:
+    def smoothed(net: nn.Module, batch: Any) -> Tensor:
+        return -(net(batch[0]).log_softmax(1) * F.one_hot(batch[1], 10)).sum(1).mean()
+
+    healthy = watch(OwnStep(smoothed))
+    assert not codes(healthy)
+    assert "written by hand" in healthy.summary.skipped["WD102"]
+    alert = the(watch(OwnStep(smoothed, hot())), "WD101")
+    assert alert.severity is Severity.WARNING
+    assert "net.2.weight is large" in alert.hint
+
+
+def test_an_opaque_loss_is_named() -> None:
+    class Fused(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, z: Tensor) -> Tensor:
+            return z.square().mean()
+
+        @staticmethod
+        def backward(ctx: Any, g: Tensor) -> Tensor:
+            return torch.zeros(32, 10)
+
+    dog = watch(OwnStep(lambda net, batch: Fused.apply(net(batch[0]))))
+    assert dog.summary.skipped["WD101"] == "the loss is computed by Fused"
 
 
 class Views(Classifier):

@@ -62,7 +62,8 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     scale (above 1.5) is the second witness that then makes 0.3 nats an INFO. Probabilities in place of logits start
     at ln k too: see WD102. Skipped for resumed runs and for losses that no known function computes; there
     ``num_classes`` or ``expected_loss`` lets the step's total be judged. A single target has no standard error and no
-    verdict.
+    verdict. Of a loss written by hand only a ``log_softmax`` in it is seen: what its scores would cost with labels
+    drawn at random is then judged instead, as a WARNING at most.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks ("verify loss @ init"). The limits were measured on
     336 first batches of 158 architectures trained from scratch.
@@ -89,11 +90,13 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     if not limit and excess > note and seen.head_scale > LARGE_HEAD:  # the second witness stands in for the error
         limit, slack = note, 0.0
     if limit:
-        severity = Severity.INFO if seen.cosine else severity
+        most = Severity.INFO if seen.cosine else Severity.WARNING if seen.kind == "scores" else severity
+        severity = min(severity, most)
+        what = "any labels would cost" if seen.kind == "scores" else "first loss"
         yield _alert(
             seen,
             severity,
-            f"first loss {seen.seen:.4g}, expected {seen.expected:.3f} ({seen.name}): "
+            f"{what} {seen.seen:.4g}, expected {seen.expected:.3f} ({seen.name}): "
             f"{excess:.3g} above, limit {limit + slack:.3g}",
             _why_high(seen),
         )
@@ -178,13 +181,13 @@ def _why_high(seen: FirstLoss) -> str:
         return "the scores are not normalised: use F.normalize on the embeddings, or a higher temperature"
     if seen.fit > SHARE * excess:
         return "the scores are sure and wrong: look for another order of the labels, or a flipped sign"
-    if seen.common > SHARE * excess:
-        return f"every row favours class {seen.top_class} alike: reset the bias of the last layer" + (
-            f" ({seen.head})" if seen.head else ""
-        )
     if seen.head_scale > LARGE_HEAD:
         return (
             f"{seen.head or 'the last layer'} is large (rms·√inputs {seen.head_scale:.3g}, usual ≤ 1): "
             "initialise it with std 1/√inputs; a head drawn by fan-out looks the same"
+        )
+    if seen.common > SHARE * excess:
+        return f"every row favours class {seen.top_class} alike: reset the bias of the last layer" + (
+            f" ({seen.head})" if seen.head else ""
         )
     return "the scores are too large, not the last layer: scale the inputs, or the layers before it"

@@ -180,8 +180,8 @@ class FirstLoss(Evidence):
     """A loss before any weight has changed, and what a guess without knowledge would cost. All in nats per target.
 
     Attributes:
-        kind: ``softmax``, ``binary``, ``divergence``, or ``returned`` for the step's own loss where no loss call
-            could be read.
+        kind: ``softmax``, ``binary``, ``divergence``; ``scores`` for what labels drawn at random would cost where a
+            ``log_softmax`` but no loss call was seen; ``returned`` for the step's own loss.
         function, where, reduction: of the call.
         reported: what the call returned; the mean where it returned one value each.
         if_uniform, if_constant: what it would return for equal probabilities and for the best constant, with its

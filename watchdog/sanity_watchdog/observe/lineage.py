@@ -1,5 +1,6 @@
 """Follows values through the eager operations of one step, by what their functions are called."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
-from .calls import Frontier, Marks, Trace, tensors_of
+from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .operations import (
     ACTIVATIONS,
     HOOKS,
@@ -65,10 +66,13 @@ def name_of(function: Any) -> str:
 
 
 class Lineage:
-    """Writes into ``trace`` what the operations of a step show."""
+    """Writes into ``trace`` what the operations show; ``scored`` gets each ``log_softmax`` that has a gradient."""
 
-    def __init__(self, trace: Trace, batch: Any, training: bool) -> None:
+    def __init__(
+        self, trace: Trace, batch: Any, training: bool, scored: Callable[[LossCall], None] = lambda call: None
+    ) -> None:
         self._trace = trace
+        self._scored = scored
         self._training = training
         self._facts: Marks[Fact] = Marks()
         for tensor in tensors_of(batch):
@@ -130,8 +134,11 @@ class Lineage:
             if fact.spread not in self._trace.spreads:
                 self._trace.spreads.append(fact.spread)
             fact = replace(fact, spread=None)
-        if name in ("log_softmax", "logsumexp") and out.requires_grad:
-            self._trace.scores.append((user_line(), tuple(inputs[0].shape)))
+        if name == "log_softmax" and out.requires_grad and fact.origin is not None:
+            axis = fact.origin.axis or 0
+            call = LossCall(name, fact.origin.where, {"input": inputs[0], "dim": axis}, out, followed=True)
+            call.head, call.cosine = first.head, first.cosine
+            self._scored(call)
         if fact.is_known:
             self._facts.put(out, fact)
 

@@ -11,8 +11,9 @@ from ..evidence.base import Evidence
 from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
 from ..evidence.readings import Scalars, Vital
 from ..evidence.targets import LabelHistory, TargetRange
+from .bounded import class_axis
 from .calls import LossCall
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED, class_axis
+from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
 
 BITS = 1 / math.log(2)
 HISTORY = 64
@@ -60,7 +61,7 @@ class Facts:
         kinds = (
             {"kl_div": "divergence"} | dict.fromkeys(CLASS_LOSSES, "softmax") | dict.fromkeys(BINARY_LOSSES, "binary")
         )
-        kinds |= dict.fromkeys(DISTANCES, "distance") | dict.fromkeys(SIGNED, "signed")
+        kinds |= dict.fromkeys(DISTANCES, "distance") | dict.fromkeys(SIGNED, "signed") | {"log_softmax": "scores"}
         facts = cls(call.name, kinds.get(call.name, "other"), call.where, call.error, **more)
         if isinstance(scores, Tensor):
             facts.shape, facts.dtype = tuple(scores.shape), str(scores.dtype).removeprefix("torch.")
@@ -80,7 +81,7 @@ class Facts:
 
 def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
     """What the call shows: itself, and the range of its targets."""
-    if not facts.error:
+    if not facts.error and facts.kind != "scores":
         yield _seen(facts, values, tags)
     if facts.kind in ("softmax", "binary", "signed") and (facts.error or "label_low" in values):
         yield target_range(facts, values, tags)
@@ -185,7 +186,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
     factor = objective / value if value else math.nan
     by_hand = facts.reduction == "mean" and targets > 1 and abs(factor / targets - 1) < 1e-3
     summed = facts.as_sum and (facts.reduction == "sum" or (facts.reduction == "none" and len(facts.target_shape) > 0))
-    expected = values.get("uniform", math.log(2))
+    expected = values.get("uniform", math.log(k or 2))
     return FirstLoss(
         kind=facts.kind,
         function=facts.function,

@@ -7,11 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import expected
+from . import bounded, expected
+from .bounded import Numbers, class_axis, ends, few_rows, thinned, zero_share
 from .calls import LossCall
 
-LIMIT = 1 << 20
-"""Scores looked at per call: a 1024 x 50257 batch took 16 ms beside the loss's 541."""
 MASKED = -9e3
 """Scores at or below this are closed classes (masks use -1e4, -1e9 or -inf), not opinions."""
 CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
@@ -20,33 +19,6 @@ DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 
 LABELS = (torch.int64, torch.int32, torch.int16, torch.uint8)
-
-Numbers = dict[str, Tensor]
-
-
-def class_axis(scores: Tensor) -> int:
-    """Axis of the classes in the scores of ``cross_entropy`` and ``nll_loss``."""
-    return 1 if scores.ndim > 1 else 0
-
-
-def few_rows(scores: Tensor, axis: int) -> tuple[Tensor, tuple[slice, ...]]:
-    """A view ``(…, k)`` of at most about ``LIMIT`` scores, and the slices that take their targets alike.
-
-    Positions inside a sample are thinned first, samples last.
-    """
-    moved = scores.movedim(axis, -1)
-    cut = [slice(None)] * (moved.ndim - 1)
-    for i in range(moved.ndim - 2, -1, -1):
-        step = math.ceil(moved[tuple(cut)].numel() / LIMIT)
-        if step > 1:
-            cut[i] = slice(None, None, min(step, moved.shape[i]))
-    return moved[tuple(cut)], tuple(cut)
-
-
-def thinned(values: Tensor) -> Tensor:
-    """A flat, strided part of ``values`` of at most about ``LIMIT`` elements."""
-    flat = values.detach().reshape(-1) if values.is_contiguous() else values.detach().flatten()
-    return flat[:: max(1, flat.numel() // LIMIT)]
 
 
 def measure(call: LossCall, *, full: bool = True) -> Numbers:
@@ -78,17 +50,6 @@ def measure(call: LossCall, *, full: bool = True) -> Numbers:
     return numbers
 
 
-def ends(values: Tensor, prefix: str = "") -> Numbers:
-    """Extremes of a bounded part."""
-    low, high = thinned(values).aminmax()
-    return {prefix + "low": low, prefix + "high": high}
-
-
-def zero_share(values: Tensor) -> Tensor:
-    """Share of exact zeros in a bounded part."""
-    return (thinned(values) == 0).float().mean()
-
-
 def _classes(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
     options = call.arguments
     ignore = options.get("ignore_index")
@@ -98,7 +59,7 @@ def _classes(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numb
         weight = options["linear_weight"].detach()
         axis, k = scores.ndim - 1, weight.shape[0]
         rows = scores.reshape(-1, scores.shape[-1])
-        step = max(1, math.ceil(len(rows) * k / LIMIT))
+        step = max(1, math.ceil(len(rows) * k / bounded.LIMIT))
         part = F.linear(rows[::step], weight, options.get("linear_bias"))
         truth = target.reshape(-1)[::step]
     else:
@@ -129,12 +90,12 @@ def _references_of_classes(
     target: Tensor, k: int, axis: int, weight: Tensor | None, ignore: int, smoothing: float, reduction: str
 ) -> Numbers:
     """References of a call, estimated from a part where there are very many targets."""
-    if target.numel() <= LIMIT:
+    if target.numel() <= bounded.LIMIT:
         return _references(expected.cross_entropy(target, k, axis, weight, ignore, smoothing, reduction))
     if target.is_floating_point():
         return {"targets": _number(target.numel() // k, target)}
     flat = target.reshape(-1)
-    step = -(-len(flat) // LIMIT)
+    step = -(-len(flat) // bounded.LIMIT)
     numbers = _references(expected.cross_entropy(flat[::step], k, axis, weight, ignore, smoothing, reduction))
     factor = step if reduction == "sum" else 1
     numbers = {name: number * factor for name, number in numbers.items()} | {"targets": (flat != ignore).sum()}
@@ -155,14 +116,14 @@ def labels(target: Tensor, ignore: int) -> Numbers:
     flat = target.reshape(-1)
     bounds = torch.iinfo(flat.dtype)
     lows, highs, valid = [], [], []
-    for part in torch.split(flat, LIMIT):
+    for part in torch.split(flat, bounded.LIMIT):
         counts = part != ignore
         lows.append(torch.where(counts, part, bounds.max).amin())
         highs.append(torch.where(counts, part, bounds.min).amax())
         valid.append(counts.sum())
-    few = flat[:: max(1, len(flat) // LIMIT)]
+    few = flat[:: max(1, len(flat) // bounded.LIMIT)]
     ordered = few.sort().values
-    first = flat[:LIMIT]
+    first = flat[: bounded.LIMIT]
     return {
         "label_low": torch.stack(lows).amin(),
         "label_high": torch.stack(highs).amax(),
@@ -226,6 +187,24 @@ def _excess(z: Tensor, truth: Tensor, ignore: int) -> Numbers:
     } | standard_error(loss, counts)
 
 
+def scores_alone(scores: Tensor, axis: int) -> Numbers:
+    """What scores without known labels tell: labels drawn at random would cost ``seen``, within ``standard_error``."""
+    part, _ = few_rows(scores, axis)
+    z = part.reshape(-1, part.shape[-1]).float()
+    spread = z.logsumexp(-1) - z.mean(-1) - math.log(z.shape[-1])
+    column = z.mean(0)
+    n = _number(len(z), z)
+    return {
+        "k": _number(z.shape[-1], z),
+        "seen": math.log(z.shape[-1]) + spread.mean(),
+        "spread": spread.mean(),
+        "common": column.logsumexp(0) - column.mean() - math.log(z.shape[-1]),
+        "top_class": column.argmax(),
+        "samples": n,
+        "standard_error": (z.var(-1, correction=0).mean() / n).sqrt(),
+    }
+
+
 def standard_error(loss: Tensor, counts: Tensor) -> Numbers:
     """Of the mean of ``loss`` (0 where not counted): pixels and tokens of one sample are not independent.
 
@@ -247,14 +226,14 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbe
     numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
     if not full:
         return numbers
-    step = max(1, scores.numel() // LIMIT)
+    step = max(1, scores.numel() // bounded.LIMIT)
     z = (scores[::step] if scores.ndim else scores.reshape(1)).float()
     y = (target[::step] if target.ndim else target.reshape(1)).float()
     if call.name == "binary_cross_entropy":
         z = torch.logit(z.clamp(0, 1), 1e-12)
     loss = F.softplus(z) - y * z
     options = call.arguments
-    if target.numel() <= LIMIT:
+    if target.numel() <= bounded.LIMIT:
         weights = options.get("weight"), options.get("pos_weight")
         numbers |= _references(expected.binary_cross_entropy(target, *weights, _reduction(call)))
     rate = y.mean()

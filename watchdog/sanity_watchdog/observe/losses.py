@@ -13,16 +13,17 @@ from ..evidence.base import Evidence
 from ..evidence.losses import DetachedLoss, Difference, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
+from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .fastpath import has_fast_path
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .lineage import Lineage
 from .loss_evidence import Facts, LabelLedger, evidence_of, first_loss, opening, target_range
-from .loss_statistics import DISTANCES, LABELS, Numbers, class_axis, head_scale, labels, measure
+from .loss_statistics import DISTANCES, LABELS, head_scale, labels, measure, scores_alone
 from .moment import Moment
 from .names import parameter_names
-from .objective import enters_as_sum
-from .observer import Observer, is_plain
+from .objective import custom_function, enters_as_sum
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 
 FOLLOWED = 2
@@ -36,7 +37,7 @@ class LossCalls(Observer):
     In the first steps all operations are followed (see ``at.trace``); later samples see the loss calls only.
     """
 
-    codes = ("WD10", "WD111", "WD112", "WD13")
+    codes = ("WD1",)
 
     def __init__(self) -> None:
         self._steps = 0
@@ -45,6 +46,7 @@ class LossCalls(Observer):
         self._compiled: bool | None = None
         self._names: dict[int, str] = {}
         self._pending: list[tuple[LossCall, Numbers]] = []
+        self._by_hand: tuple[LossCall, Numbers] | None = None
         self._labels = LabelLedger()
         self._logs: dict[tuple[str, str], bool] = {}
         self._batch_size = 0
@@ -67,8 +69,10 @@ class LossCalls(Observer):
         self._interception = Interception(
             at.trace, lambda call: self._look(at, call), self._steps, lambda call: self._foresee(at, call)
         )
+        self._by_hand = None
         if follow:
-            return (FollowingMode(self._interception, Lineage(at.trace, batch, training)),)
+            lineage = Lineage(at.trace, batch, training, self._score)
+            return (FollowingMode(self._interception, lineage),)
         return (entry_points(self._interception),)
 
     def _foresee(self, at: Moment, call: LossCall) -> None:
@@ -107,6 +111,16 @@ class LossCalls(Observer):
                 numbers["head_scale"] = head_scale(call.head)
         self._pending.append((call, numbers))
 
+    def _score(self, call: LossCall) -> None:
+        """Scores that go into a ``log_softmax``: the last of them tell of a loss written by hand."""
+        if self._opened or self._steps or not is_plain(call.input):
+            return
+        with torch.no_grad(), torch.autocast(call.input.device.type, enabled=False):
+            numbers = scores_alone(call.input.detach(), call.arguments["dim"])
+            if call.head is not None and is_plain(call.head):
+                numbers["head_scale"] = head_scale(call.head)
+        self._by_hand = call, numbers
+
     def output(self, at: Moment, output: Any) -> None:
         fault = self._interception.fault if self._interception is not None else None
         self._interception = None
@@ -120,13 +134,17 @@ class LossCalls(Observer):
         for spread in at.trace.spreads if at.trace is not None else ():
             at.emit(Difference(function="subtraction", spread=spread, **at.tags()))
 
+    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending:  # manual optimisation: nothing has changed yet
             self._ask(at, loss)
+        if at.run.automatic and at.trace is not None:
+            at.trace.release()
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._steps += 1
 
+    @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         self._release(at)
 
@@ -161,7 +179,7 @@ class LossCalls(Observer):
         trace = at.trace
         if trace is not None and trace.ids:
             self._has_ids = True
-            self._ask_tokens(at, trace, [call for call, _ in pending if not call.error])
+            token_targets.ask(at, trace, [call for call, _ in pending if not call.error])
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True
@@ -211,35 +229,17 @@ class LossCalls(Observer):
         elif names:
             at.ask({"numbers": torch.stack([numbers[n].detach().reshape(()).float() for n in names])}, read)
 
-    def _ask_tokens(self, at: Moment, trace: Trace, calls: list[LossCall]) -> None:
-        """Where a vocabulary went in: how targets lie beside ids."""
-        with torch.no_grad():
-            measured = [(c, token_targets.measure(c, trace)) for c in calls if all(map(is_plain, trace.ids))]
-        rows = [numbers for _, several in measured for numbers in several]
-        if not rows:
-            return
-        about = [(c.name, c.where, trace.ids[0].shape[-1], len(several)) for c, several in measured]
-        names, causal, tags = tuple(rows[0]), trace.causal, at.tags()
-
-        def read(arrived: Mapping[str, Tensor]) -> Iterator[Evidence]:
-            arrived_rows = iter(arrived["rows"].tolist())
-            yield from token_targets.evidence(
-                [
-                    (function, where, length, [dict(zip(names, next(arrived_rows), strict=True)) for _ in range(n)])
-                    for function, where, length, n in about
-                ],
-                causal,
-                tags,
-            )
-
-        at.ask({"rows": torch.stack([torch.stack([n[k].float() for k in names]) for n in rows])}, read)
-
     def _ask_returned(self, at: Moment, loss: Tensor) -> None:
         """No loss call could be read: the returned total is all there is."""
         run, tags = at.run, at.tags()
-        scores = at.trace.scores if at.trace is not None else []
-        hand = f"a loss written by hand (log_softmax at {scores[-1][0]})" if scores else "no loss function was called"
-        at.emit(Unseen(codes=JUDGED, reason="compiled step" if self._compiled else hand, **tags))
+        if self._by_hand is not None and run.num_classes is None and run.expected_loss is None:
+            call, numbers = self._by_hand
+            facts = self._facts(call, loss, run, True)
+            numbers["value"] = loss.detach()
+            self._send(at, facts, numbers, True)
+        at.emit(Unseen(codes=JUDGED, reason=self._why_unseen(loss), **tags))
+        if self._by_hand is not None and run.num_classes is None and run.expected_loss is None:
+            return
         facts = Facts(function="training_step", kind="returned", resumed=run.resumed, first=True)
         facts.given = (run.num_classes, run.expected_loss)
 
@@ -251,6 +251,14 @@ class LossCalls(Observer):
             yield from opening(facts, values, started, tags)
 
         at.ask({"loss": loss.detach().float()}, read)
+
+    def _why_unseen(self, loss: Tensor) -> str:
+        if self._compiled:
+            return "compiled step"
+        if self._by_hand is not None:
+            return f"a loss written by hand (log_softmax at {self._by_hand[0].where})"
+        opaque = custom_function(loss)
+        return f"the loss is computed by {opaque}" if opaque else "no loss function was called"
 
 
 def asserts_later(target: Any) -> bool:

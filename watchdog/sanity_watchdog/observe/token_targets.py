@@ -7,8 +7,11 @@ import torch
 from torch import Tensor
 
 from ..evidence.targets import TokenTargets
+from .bounded import LIMIT, Numbers
 from .calls import LossCall, Trace
-from .loss_statistics import CLASS_LOSSES, LABELS, LIMIT, Numbers
+from .loss_statistics import CLASS_LOSSES, LABELS
+from .moment import Moment
+from .observer import is_plain
 
 SHIFTS = (-1, 0, 1, 2)
 RELATED = 0.5
@@ -16,6 +19,32 @@ RELATED = 0.5
 ALIGNED = 0.95
 VARIED = 4
 """Different ids below which two rows of ids say nothing (segment ids, masks)."""
+
+
+def ask(at: Moment, trace: Trace, calls: list[LossCall]) -> None:
+    """Ask for what is known of the targets of ``calls`` beside the ids of this step."""
+    if not all(map(is_plain, trace.ids)):
+        return
+    with torch.no_grad():
+        measured = [(call, measure(call, trace)) for call in calls]
+    rows = [numbers for _, several in measured for numbers in several]
+    if not rows:
+        return
+    about = [(c.name, c.where, trace.ids[0].shape[-1], len(several)) for c, several in measured]
+    names, causal, tags = tuple(rows[0]), trace.causal, at.tags()
+
+    def read(arrived: Mapping[str, Tensor]) -> Iterator[TokenTargets]:
+        left = iter(arrived["rows"].tolist())
+        yield from evidence(
+            [
+                (function, where, length, [dict(zip(names, next(left), strict=True)) for _ in range(n)])
+                for function, where, length, n in about
+            ],
+            causal,
+            tags,
+        )
+
+    at.ask({"rows": torch.stack([torch.stack([n[k].float() for k in names]) for n in rows])}, read)
 
 
 def measure(call: LossCall, trace: Trace) -> list[Numbers]:
@@ -60,7 +89,7 @@ def _agreement(y: Tensor, ids: Tensor, counts: Tensor, shift: int) -> Tensor:
 
 
 def evidence(
-    calls: list[tuple[str, str, int, list[Mapping[str, float]]]], causal: bool, tags: Mapping[str, Any]
+    calls: list[tuple[str, str, int, list[dict[str, float]]]], causal: bool, tags: Mapping[str, Any]
 ) -> Iterator[TokenTargets]:
     """One piece per call, given ``(function, where, length, numbers of each embedding)``."""
     found = []

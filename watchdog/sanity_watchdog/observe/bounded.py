@@ -1,0 +1,46 @@
+"""A bounded part of the scores and targets of a loss, as views wherever that is possible."""
+
+import math
+
+from torch import Tensor
+
+LIMIT = 1 << 20
+"""Scores looked at per call: a 1024 x 50257 batch took 16 ms beside the loss's 541."""
+
+Numbers = dict[str, Tensor]
+
+
+def class_axis(scores: Tensor) -> int:
+    """Axis of the classes in the scores of ``cross_entropy`` and ``nll_loss``."""
+    return 1 if scores.ndim > 1 else 0
+
+
+def few_rows(scores: Tensor, axis: int) -> tuple[Tensor, tuple[slice, ...]]:
+    """A view ``(…, k)`` of at most about ``LIMIT`` scores, and the slices that take their targets alike.
+
+    Positions inside a sample are thinned first, samples last.
+    """
+    moved = scores.movedim(axis, -1)
+    cut = [slice(None)] * (moved.ndim - 1)
+    for i in range(moved.ndim - 2, -1, -1):
+        step = math.ceil(moved[tuple(cut)].numel() / LIMIT)
+        if step > 1:
+            cut[i] = slice(None, None, min(step, moved.shape[i]))
+    return moved[tuple(cut)], tuple(cut)
+
+
+def thinned(values: Tensor) -> Tensor:
+    """A flat, strided part of ``values`` of at most about ``LIMIT`` elements."""
+    flat = values.detach().reshape(-1) if values.is_contiguous() else values.detach().flatten()
+    return flat[:: max(1, flat.numel() // LIMIT)]
+
+
+def ends(values: Tensor, prefix: str = "") -> Numbers:
+    """Extremes of a bounded part."""
+    low, high = thinned(values).aminmax()
+    return {prefix + "low": low, prefix + "high": high}
+
+
+def zero_share(values: Tensor) -> Tensor:
+    """Share of exact zeros in a bounded part."""
+    return (thinned(values) == 0).float().mean()
