@@ -227,3 +227,37 @@ def test_lost_updates_of_bfloat16_weights(optimizer: Any, lr: float, lost: bool)
     dog = watched(Classifier(optimizer=optimizer, lr=lr), watchdog=only(), precision="bf16-true", max_steps=10)
     assert_awake(dog)
     assert ("WD204" in codes(dog)) is lost
+
+
+def test_a_compiled_function_is_compiled_once_and_its_activations_are_not_looked_at() -> None:
+    from torch._dynamo.testing import CompileCounter
+
+    class Compiled(Classifier):
+        def __init__(self, compiled: Any) -> None:
+            super().__init__()
+            self.compiled = [torch.compile(lambda x: self.net(x), backend=compiled)]
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return F.cross_entropy(self.compiled[0](batch[0]), batch[1])
+
+    counts = []
+    for watch in (False, True):
+        torch._dynamo.reset()
+        counter = CompileCounter()
+        dogs = [only()] if watch else []
+        trainer(*dogs, plugins=[fp16()], max_steps=4).fit(Compiled(counter), loader(*blobs()))
+        counts.append((counter.frame_count, counter.op_count))
+    torch._dynamo.reset()
+    assert counts[0] == counts[1]
+    assert_awake(dogs[0])
+
+
+def test_a_loss_that_is_met_under_a_live_scale_has_lost_nothing() -> None:
+    class Met(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return F.relu(self.net(batch[0]) - 100).sum()
+
+    dog = watched(Met(), watchdog=only(), plugins=[fp16()])
+    assert "WD201" not in codes(dog)
+    bare = watched(Met(), watchdog=only(), plugins=[fp16(enabled=False)])
+    assert alert(bare, "WD201").severity is Severity.WARNING

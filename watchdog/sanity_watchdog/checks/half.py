@@ -85,13 +85,13 @@ def fp16_underflow(seen: HalfGradients, *, run_share: float = RUN_SHARE, layer_s
         fix = "keep small parts of the loss out of float16 and let the loss scale grow"
     else:
         fix = 'multiply the loss by a scale: precision="16-mixed" with its GradScaler enabled'
-    named = lost or tuple(x for x in seen.layers if x.share >= run_share)
+    named = tuple(x for x in seen.layers if x.share >= (layer_share if lost else run_share))
     yield fp16_underflow.alert(
         seen,
         message,
         hint=instead(seen.native_bf16, fix),
         subjects=(x.name for x in named),
-        severity=Severity.ERROR if seen.share >= ERROR_SHARE else Severity.WARNING,
+        severity=Severity.ERROR if seen.share >= ERROR_SHARE and not seen.silent else Severity.WARNING,
         evidence=evidence,
     )
 

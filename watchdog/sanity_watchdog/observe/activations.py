@@ -10,14 +10,6 @@ from .names import plain_name
 from .observer import is_plain
 
 
-def has_compiled(module: nn.Module) -> bool:
-    """Is any part of ``module`` compiled? A hook would make it compile again."""
-    return any(
-        getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
-        for m in module.modules()
-    )
-
-
 class Activations:
     """A scope in which the output of every module of ``root`` is looked at, in the order in which they return.
 

@@ -21,6 +21,7 @@ from .moment import Moment
 from .names import named_trainable, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
+from .sampling import DENSE
 from .scaler import inner, unscales_itself
 from .strided import NORMED, measurable
 from .tensors import Measuring, Statistics, part
@@ -73,6 +74,7 @@ class GradientWatch(Observer):
         self._loss: Tensor | None = None
         self._root: Any = None
         self._pending: BadGradients | None = None
+        self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending is not None:
@@ -88,8 +90,10 @@ class GradientWatch(Observer):
             self._names[id(p)]: p for g in torch_optimizer.param_groups for p in g["params"] if id(p) in self._names
         }
         gradients = {n: p.grad for n, p in held.items() if p.grad is not None}
-        if not gradients:
+        looked = at.attempt - 1, id(torch_optimizer), tuple(gradients)
+        if not gradients or (at.attempt > DENSE and looked == self._looked):
             return
+        self._looked = at.attempt, *looked[1:]
         found = self._measuring.take(part(gradients, self._taken), phase=7 * self._taken)
         self._taken += 1
         past = self._past.setdefault(id(torch_optimizer), Past())

@@ -10,6 +10,8 @@ RISKY = (
     "Erfinv", "Xlogy", "Hypot", "Renorm", "LinalgEigh", "LinalgSvd", "LinalgInvEx", "Lgamma", "Digamma",
 )  # fmt: skip
 """Operations whose derivative can leave the finite numbers."""
+SCALING = ("Mul", "Div", "ToCopy")
+"""What Lightning and the loss scaler do to the loss before its backward."""
 MOST_NODES = 5_000
 """Nodes looked at; about 2 µs each."""
 
@@ -17,9 +19,14 @@ MOST_NODES = 5_000
 def risky_operations(root: Any, parameter: int) -> tuple[str, ...]:
     """Names of ``RISKY`` operations on a path from ``root`` (a ``grad_fn``) to the parameter of this ``id``.
 
-    ``LIKELY`` ones first, else in order from the loss; the root itself, Lightning's own division, is left out.
+    ``LIKELY`` ones first, else in order from the loss; scaling of the loss at the root is left out.
     Keeps no reference to the graph. Empty where the parameter is not found within ``MOST_NODES`` nodes.
     """
+    while _kind(root) in SCALING:
+        following = [node for node, _ in root.next_functions if node is not None]
+        if len(following) != 1:
+            break
+        root = following[0]
     order: dict[Any, list[Any]] = {}
     queue = deque([root])
     target = None
@@ -43,8 +50,11 @@ def risky_operations(root: Any, parameter: int) -> tuple[str, ...]:
             if node not in leads:
                 leads.add(node)
                 queue.append(node)
-    names = [
-        type(n).__name__.rstrip("0123456789").removesuffix("Backward") for n in order if n in leads and n is not root
-    ]
+    names = [_kind(node) for node in order if node in leads]
     found = sorted(dict.fromkeys(name for name in names if name in RISKY), key=lambda name: name not in LIKELY)
     return tuple(name.lower() for name in found)
+
+
+def _kind(node: Any) -> str:
+    """Operation of a node of the graph, such as ``Sqrt``."""
+    return type(node).__name__.rstrip("0123456789").removesuffix("Backward")

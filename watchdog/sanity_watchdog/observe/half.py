@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from ..evidence.base import Evidence
 from ..evidence.half import CONFIRM, HalfGradients, HalfRange, LostLayer, median
 from ..evidence.readings import Histogram, Layers, Scalars, Unseen, Vital
-from .activations import Activations, has_compiled
+from .activations import Activations
 from .formats import autocasts_to_half, has_dtype, live_scaler, native_bf16, scale_of
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import named_trainable, parameter_owners
 from .observer import Observer, in_samples
@@ -24,6 +25,8 @@ from .underflow import lost_shares, passed_through_half
 
 SHOWN = 64
 """Parameters that one piece of evidence names at most."""
+LIVE = 2.0**8
+"""Loss scale from which not every gradient of a run can be lost."""
 PHASE = 7
 """How far samples of successive micro-batches are apart."""
 
@@ -51,17 +54,17 @@ class HalfWatch(Observer):
         self._overflowed = self._unsure = False
         self._activations: Activations | None = None
         self._ends: dict[str, Any] = {}
-        self._hooks_allowed = not has_compiled(run.module)
-        if self._known and not self._hooks_allowed:
-            at.emit(Unseen(codes=("WD202",), reason="activations of a compiled model", **at.tags()))
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         self._activations = None
-        if at.stage == "train" and self._known and self._hooks_allowed and at.sampled and (at.sync or self._overflowed):
-            self._overflowed = False
-            self._activations = Activations(self._run.module)
-            return (self._activations,)
-        return ()
+        if at.stage != "train" or not self._known or not at.sampled or not (at.sync or self._overflowed):
+            return ()
+        self._overflowed = False
+        if anything_compiled(self._run.module):  # a hook would make it compile again
+            at.emit(Unseen(codes=("WD202",), reason="activations of compiled code", **at.tags()))
+            return ()
+        self._activations = Activations(self._run.module)
+        return (self._activations,)
 
     def output(self, at: Moment, output: Any) -> None:
         watched, self._activations = self._activations, None
@@ -130,7 +133,8 @@ class HalfWatch(Observer):
 
     def _underflow(self, at: Moment, rows: list[Statistics], scale: float, scaled: bool) -> Iterable[Evidence]:
         share, shares = lost_shares(rows, self._stored, self._tables)
-        if math.isnan(share):
+        silent = all(row.largest == 0 for row in rows)
+        if math.isnan(share) or (silent and scale >= LIVE):  # a loss that is met has no gradient at all
             return
         self._shares.append(share)
         each = self._of_each(shares)
@@ -140,7 +144,7 @@ class HalfWatch(Observer):
             shares=tuple(self._shares),
             layers=tuple(sorted(self._losing(rows), key=lambda x: -x.share)[:SHOWN]),
             measured=sum(not math.isnan(value) for value in shares.values()),
-            silent=all(row.largest == 0 for row in rows),
+            silent=silent,
             scale=scale,
             scaled=scaled,
             native_bf16=self._bf16,

@@ -11,7 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from ..evidence.base import Evidence
 from ..evidence.readings import Unseen
 from ..evidence.units import SaturatedUnits
-from .activations import has_compiled
+from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, is_plain
@@ -44,13 +44,14 @@ class SaturationWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         modules = {id(m): (plain_name(n), m) for n, m in run.module.named_modules() if type(m) in BOUNDED}
         self._modules = dict(list(modules.items())[:-1])
-        if self._modules and has_compiled(run.module):
-            at.emit(Unseen(codes=("WD215",), reason="compiled model", **at.tags()))
-            self._modules = {}
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
-        watched = at.stage == "train" and at.attempt == 0 and at.batch == 0 and bool(self._modules)
-        return (self._hooked(),) if watched else ()
+        if at.stage != "train" or at.batch > 0 or not self._modules:
+            return ()
+        if anything_compiled(at.run.module):
+            at.emit(Unseen(codes=self.codes, reason="compiled code", **at.tags()))
+            return ()
+        return (self._hooked(),)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
