@@ -115,8 +115,10 @@ def test_ignored_and_explained_alerts_stay_visible() -> None:
         '[{"type": "scalars", "step": "x", "values": {}}, {"type": "state", "step": 1}]',
         '[{"type": "run", "run": 3}, {"type": "scalars", "step": 1, "values": [1]}]',
         '{"type": "alert", "alert": {"code": 3, "severity": "loud"}}',
+        '[{"type": "scalars", "step": 1e999, "values": {}}, {"type": "state", "step": 1e999}]',
+        '{"type": "alert", "alert": {"code": "WD1", "name": "x", "severity": "info", "message": "", "subjects": [{}]}}',
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_nonsense_is_counted_and_harmless(text: str | bytes) -> None:
     seen = Fit.of([(1.0, text), (2.0, records.encode(alerts(ZEROED)))])

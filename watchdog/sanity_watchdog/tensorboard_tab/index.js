@@ -53,6 +53,7 @@ input::placeholder { color: var(--muted); opacity: 1; }
 button:hover { background: var(--hover); }
 button[aria-pressed="true"], [role="tab"][aria-selected="true"] { border-color: var(--accent); }
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 1px; }
+[inert] { opacity: 0.35; }
 [hidden] { display: none !important; }
 svg.icon { width: 14px; height: 14px; flex: none; fill: currentColor; vertical-align: -2px; }
 .muted { color: var(--muted); }
@@ -132,14 +133,14 @@ thead th { color: var(--muted); font-weight: 600; }
 @media (max-width: 900px) {
   .shell { grid-template-columns: minmax(0, 1fr); min-height: 0; }
   nav { border-right: 0; border-bottom: 1px solid var(--line); padding: 8px 14px; }
-  nav .list { position: static; max-height: 112px; }
+  nav .list { position: static; max-height: 128px; }
   nav h2 { display: inline-block; }
   nav ul { display: flex; flex-wrap: wrap; gap: 2px; }
   nav button .small { display: none; }
   main { padding: 10px 14px 40px; }
   .details { grid-template-columns: minmax(0, 1fr); }
   .head { grid-template-columns: 98px minmax(0, 1fr); }
-  .when { grid-column: 2; text-align: left; white-space: normal; }
+  .when { grid-column: 2; text-align: left; white-space: normal; display: flex; gap: 0 14px; flex-wrap: wrap; }
 }
 `;
 
@@ -309,9 +310,9 @@ async function load() {
 
 async function loadLayers() {
   const run = state.selected;
-  if (state.tab !== "layers" || !row()?.layers) return;
+  if (state.tab !== "layers" || !row()?.layers || state.detail?.run !== run) return;
   const layers = JSON.parse(await get("layers", { run }));
-  if (run !== state.selected) return;
+  if (run !== state.detail?.run) return;
   state.pictures = layers.pictures.map(unpacked);
   show();
 }
@@ -325,9 +326,10 @@ function select(run) {
   if (run === state.selected) return;
   state.selected = run;
   state.open.clear();
+  parts.body.inert = true;
   try { sessionStorage.setItem("watchdog.run", run); } catch { /* storage is off */ }
   load().catch((error) => say(`This run cannot be read (${error.message}).`));
-  showRuns();
+  keepingFocus(showRuns);
 }
 
 function remembered() {
@@ -352,7 +354,6 @@ function build() {
     runsTitle: h("h2"),
     head: h("header"),
     tabs: h("div", { role: "tablist", "aria-label": "Views of the run", onkeydown: tabKeys }),
-    said: h("div", { class: "unseen", "aria-live": "polite" }),
     empty: h("div", { hidden: true }, h("h2", {}, "No watchdog records yet"),
       h("p", {}, "Add ", h("code", {}, "callbacks=[SanityWatchdog()]"), " to the Trainer and train; this page looks again by itself.")),
   };
@@ -366,8 +367,7 @@ function build() {
   document.body.append(
     h("div", { class: "shell" },
       h("nav", { "aria-label": "Runs" }, h("div", { class: "list" }, parts.runsTitle, parts.filter, parts.runs)),
-      h("main", {}, parts.notice, parts.empty, parts.body)),
-    parts.said);
+      h("main", {}, parts.notice, parts.empty, parts.body)));
 }
 
 function say(text) {
@@ -379,6 +379,7 @@ function show() {
   keepingFocus(() => {
     parts.empty.hidden = state.runs.length > 0;
     parts.body.hidden = !state.detail;
+    parts.body.inert = state.detail?.run !== state.selected;
     showRuns();
     if (!state.detail) return;
     showHead();
@@ -493,7 +494,7 @@ function alertsPanel() {
     again();
   } })]));
   const code = h("select", { id: "code", "aria-label": "Code", onchange: again });
-  const words = h("input", { id: "words", type: "search", "aria-label": "Search", placeholder: "Search parameter, file, words", oninput: again });
+  const words = h("input", { id: "words", type: "search", "aria-label": "Search", placeholder: "Search names and words", oninput: again });
   const order = h("select", { id: "order", "aria-label": "Order", onchange: again }, ["likely cause first", "earliest first", "most often first"].map((o) => h("option", {}, o)));
   const matches = h("span", { class: "muted", role: "status" });
   const list = h("ol", { onkeydown: alertKeys });
@@ -519,6 +520,7 @@ function alertsPanel() {
     const found = d.alerts.filter((a) => chosen.has(a.severity) && (!code.value || a.code === code.value) && (!text || a.text.includes(text)));
     if (order.selectedIndex === 1) found.sort((a, b) => a.step - b.step);
     if (order.selectedIndex === 2) found.sort((a, b) => b.count - a.count);
+    matches.hidden = found.length === d.alerts.length;
     matches.textContent = found.length < d.alerts.length ? `${found.length.toLocaleString("en")} of ${d.alerts.length.toLocaleString("en")}` : "";
     keepingFocus(() => list.replaceChildren(...found.slice(0, shown).map((a) => alertItem(a, d))));
     if (!found.length) list.append(h("li", {}, d.alerts.length ? "No alert matches the filter." : quietWords(d)));

@@ -162,6 +162,9 @@ class WatchdogTab(base_plugin.TBPlugin):  # type: ignore[misc]
                 for name, tag in old:
                     texts = [(p.wall_time, _text(p)) for p in data.get(name, {}).get(tag, ())]
                     self._fits[(experiment, name, tag)] = stamps[name, tag], Fit.of(texts)
+            if run is None:
+                gone = {k for k in self._fits if k[0] == experiment and k[1:] not in stamps}
+                self._fits = {k: fit for k, fit in self._fits.items() if k not in gone}
             found: dict[str, list[Fit]] = {}
             for name, tag in stamps:
                 found.setdefault(name, []).append(self._fits[(experiment, name, tag)][1])

@@ -53,7 +53,7 @@ class Fit:
             for record in found if isinstance(found, list) else [found]:
                 try:
                     fit._take(record)
-                except (ValueError, KeyError, TypeError, AttributeError):
+                except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
                     fit.unreadable += 1
         return fit
 
@@ -62,7 +62,7 @@ class Fit:
         if kind == "run":
             self.info = dict(record["run"])
         elif kind in ("alert", "cleared"):
-            alert = alert_from_dict(record["alert"])
+            alert = _sound(alert_from_dict(record["alert"]))
             self.step = max(self.step, alert.last_step)
             self.alerts[alert.key] = alert
             (self.cleared.add if kind == "cleared" else self.cleared.discard)(alert.key)
@@ -74,7 +74,10 @@ class Fit:
             self.told = str(record["verdict"])
             self.vitals = {str(k): str(v) for k, v in record["vitals"].items()}
         elif kind == "summary":
-            self.summary = summary_from_record(record)
+            summary = summary_from_record(record)
+            for alert in (*summary.alerts, *summary.explained, *(i.alert for i in summary.ignored)):
+                _sound(alert)
+            self.summary = summary
             self.vitals = dict(self.summary.vitals)
             self.step = max(self.step, self.summary.step)
 
@@ -117,6 +120,12 @@ class Fit:
         own = options.get(FIRST_LOSS, {}) if isinstance(options, Mapping) else {}
         value = own.get("tolerance", HIGH) if isinstance(own, Mapping) else HIGH
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else HIGH
+
+
+def _sound(alert: Alert) -> Alert:
+    """``alert``; raises TypeError where its parts are not plain data."""
+    hash(alert)
+    return alert
 
 
 def row(name: str, fits: Sequence[Fit]) -> dict[str, Any]:
