@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from sanity_watchdog.alerts import Alert, Severity
@@ -38,6 +40,13 @@ def test_what_a_root_cause_explains(alerts: list[Alert], standing: list[str]) ->
     left, gone = explain(alerts, IMPLIED)
     assert [a.code for a in left] == standing
     assert len(left) + len(gone) == len(alerts)
+
+
+def test_what_was_there_before_the_first_batch_is_explained_by_nothing_later() -> None:
+    early = replace(alert("SYMPTOM", "a"), stage="start")
+    left, gone = explain([alert("CAUSE"), early], IMPLIED)
+    assert not gone
+    assert ranked(left, IMPLIED)[0] is not left[0]
 
 
 def test_only_the_difference_of_subjects_remains() -> None:

@@ -39,8 +39,8 @@ def trace(name="net.0.weight", shape=(64, 32), start=None, now=None, **changes):
     )
 
 
-def seen(*traces, attempt=8):
-    return Parameters(step=attempt, attempt=attempt, traces=traces)
+def seen(*traces, attempt=8, stage="train"):
+    return Parameters(step=attempt, attempt=attempt, traces=traces, stage=stage)
 
 
 HEALTHY = trace("net.2.weight")
@@ -62,7 +62,10 @@ FIRING = [
     (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=5), HEALTHY)),
     (stuck_at_zero, seen(trace("lora.a", **ALWAYS_ZERO, idle=6), trace("lora.b", **ALWAYS_ZERO, idle=5))),
     (non_finite_parameter, seen(trace(now=NAN), HEALTHY)),
-    (non_finite_parameter, seen(trace(start=NAN, now=NAN), trace("net.2.weight", now=NAN), attempt=0)),
+    (
+        non_finite_parameter,
+        seen(trace(start=NAN, now=NAN), trace("net.2.weight", start=NAN, now=NAN), attempt=0, stage="start"),
+    ),
     (non_finite_parameter, seen(trace(now=state(8, largest=math.inf)))),
     (identical_units, seen(trace(identical=2), HEALTHY)),
 ]
@@ -80,6 +83,7 @@ QUIET = [
     (stuck_at_zero, seen(trace("net.0.bias", (64,), **ALWAYS_ZERO, idle=9), HEALTHY)),
     (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=9, trainable=False), HEALTHY)),
     (non_finite_parameter, seen(HEALTHY)),
+    (non_finite_parameter, seen(trace(start=NAN, now=NAN))),
     (non_finite_parameter, seen(trace("mask", now=state(8, largest=math.inf), trainable=False))),
     (identical_units, seen(trace(identical=1), HEALTHY)),
     (identical_units, seen(HEALTHY)),

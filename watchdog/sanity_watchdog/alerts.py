@@ -51,7 +51,7 @@ class Alert:
         where: the user's ``file:line`` when known.
         evidence: the numbers behind the message, as sorted-by-importance pairs.
         epoch: epoch of ``step``.
-        stage: ``train`` or ``validation``.
+        stage: ``start`` (before the first batch), ``train`` or ``validation``.
         ranks: processes that saw it, the first one first.
         last_step: step at which it was last seen.
         count: how often it was seen.

@@ -5,6 +5,9 @@ from dataclasses import replace
 
 from .alerts import Alert, Severity
 
+START = "start"
+"""Stage of an alert about what was there before the first batch."""
+
 
 def explain(
     alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]], causes: Iterable[Alert] | None = None
@@ -12,7 +15,8 @@ def explain(
     """Split ``alerts`` into those that stand and those that another one explains away.
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
-    without subjects is explained by either. An INFO never explains anything worse.
+    without subjects is explained by either. An INFO never explains anything worse, and what happened in a step never
+    explains what was there before the first one.
 
     Args:
         alerts: open alerts.
@@ -31,6 +35,8 @@ def explain(
             for cause in by_code.get(code, ()):
                 if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
                     continue
+                if alert.stage == START and cause.stage != START:
+                    continue
                 if not cause.subjects or not alert.subjects:
                     gone = True
                 left -= set(cause.subjects)
@@ -42,6 +48,7 @@ def explain(
 
 
 def ranked(alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]]) -> list[Alert]:
-    """Alerts with the most likely root cause first: severity, then what explains others, then the earliest."""
+    """Alerts with the most likely root cause first: severity, then what was there before the first batch, then the
+    earliest, then what explains others."""
     causes = {code for several in implied_by.values() for code in several}
-    return sorted(alerts, key=lambda a: (-a.severity, a.step, a.code not in causes, a.code, a.where))
+    return sorted(alerts, key=lambda a: (-a.severity, a.stage != START, a.step, a.code not in causes, a.code, a.where))

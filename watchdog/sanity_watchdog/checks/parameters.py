@@ -203,21 +203,32 @@ def non_finite_parameter(seen: Parameters) -> Findings:
 
     **Sources.** IEEE 754: NaN is absorbing under addition and multiplication.
     """
-    bad = [t for t in seen.traces if math.isnan(t.now.largest) or (t.trainable and not math.isfinite(t.now.largest))]
-    if bad:
-        from_start = [t for t in bad if not math.isfinite(t.start.largest)]
-        when = "before the first step" if from_start else f"after {seen.attempt:,} steps"
+    bad = [
+        t
+        for t in seen.traces
+        if _is_bad(t.now.largest, t) and (seen.stage == "start" or not _is_bad(t.start.largest, t))
+    ]
+    if bad and seen.stage == "start":
         yield non_finite_parameter.alert(
             seen,
-            f"NaN or infinities in {len(bad)} of {len(seen.traces)} parameters, {when}",
-            hint=(
-                "look at the initialisation (torch.empty) or the loaded checkpoint"
-                if from_start
-                else "look at the loss, learning rate and eps just before; detect_anomaly=True names the operation"
-            ),
-            subjects=[t.name for t in (from_start or bad)],
-            evidence={"parameters": len(bad), "from_start": len(from_start)},
+            f"NaN or infinities in {len(bad)} of {len(seen.traces)} parameters before the first step",
+            hint="look at the initialisation (torch.empty) or the loaded checkpoint",
+            subjects=[t.name for t in bad],
+            evidence={"parameters": len(bad)},
         )
+    elif bad:
+        yield non_finite_parameter.alert(
+            seen,
+            f"NaN or infinities in {len(bad)} of {len(seen.traces)} parameters after {seen.attempt:,} steps",
+            hint="look at the loss, learning rate and eps just before; detect_anomaly=True names the operation",
+            subjects=[t.name for t in bad],
+            evidence={"parameters": len(bad)},
+        )
+
+
+def _is_bad(largest: float, trace: Trace) -> bool:
+    """NaN, or infinite in a parameter that trains: a frozen one may be a mask."""
+    return math.isnan(largest) or (trace.trainable and math.isinf(largest))
 
 
 @check("WD304", "identical-units", Severity.WARNING, Parameters, implied_by=("WD302", "WD501", "WD316"))

@@ -10,7 +10,7 @@ class Evidence:
     Attributes:
         step: optimizer step that the moment belongs to, on the x axis of the user's own curves.
         epoch: epoch of the moment.
-        stage: ``train`` or ``validation``.
+        stage: ``start`` (before the first batch), ``train`` or ``validation``.
     """
 
     step: int = 0

@@ -15,12 +15,12 @@ from .moment import Moment
 from .names import parameter_names, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
+from .sampling import DENSE
+from .structure import row_numbers
 from .tensors import Measuring
 
 EARLY = 6
 """Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
-DENSE = 55
-"""Attempt after which samples come in pairs, of which one is enough here."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -237,9 +237,7 @@ def _packed(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
 
 def _sums(values: Tensor, samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
     """``(P, K)`` sums over each parameter's rows of packed ``values``, shape ``(N, K)``."""
-    counts = torch.tensor([samples[n].numel() for n in names])
-    rows = torch.repeat_interleave(torch.arange(len(names)), counts).to(values.device, non_blocking=True)
-    return values.new_zeros(len(names), values.shape[1]).index_add_(0, rows, values)
+    return values.new_zeros(len(names), values.shape[1]).index_add_(0, row_numbers(samples, names), values)
 
 
 def _chosen(names: list[str], values: Mapping[str, Tensor]) -> set[str]:

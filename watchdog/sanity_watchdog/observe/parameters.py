@@ -13,14 +13,13 @@ from .moment import Moment
 from .names import parameter_owners, plain_name
 from .observer import Observer, in_samples
 from .run import Run
+from .sampling import DENSE
 from .strided import measurable
 from .structure import equal_rows, has_mask, smallest, stacked
 from .tensors import Measuring, Statistics, part
 
 SETTLED = 5
 """Attempts after which units that are equal count as staying equal."""
-DENSE = 55
-"""Attempt after which samples come in pairs, of which one is enough here."""
 FROZEN_EVERY = 4
 """Samples between two looks at parameters that no optimizer holds."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -130,7 +129,7 @@ class ParameterObserver(Observer):
         then: Callable[[Reading], None],
     ) -> None:
         """Queue the pass over ``chosen``, the rows of ``alike`` and the gradients of ``zero``."""
-        reading = Reading(at.attempt)
+        reading, first = Reading(at.attempt), not self._traces
         _flags(at, {n: same for n, p in alike.items() if (same := equal_rows(p)) is not None}, reading.equal)
         gradients = {n: g for n, p in zero.items() if isinstance(g := measurable(p.grad), Tensor)}
         _flags(at, {n: (g == 0).all() for n, g in gradients.items()}, reading.no_gradient)
@@ -142,7 +141,8 @@ class ParameterObserver(Observer):
         def arrived(rows: list[Statistics]) -> Iterator[Evidence]:
             reading.rows = rows
             then(reading)
-            yield Parameters(**at.tags(), attempt=reading.attempt, traces=tuple(self._traces.values()))
+            tags = {**at.tags(), **({"stage": "start"} if first else {})}
+            yield Parameters(**tags, attempt=reading.attempt, traces=tuple(self._traces.values()))
 
         self._measuring.take(chosen, phase=phase).ask(at, arrived)
 

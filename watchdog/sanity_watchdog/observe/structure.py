@@ -33,11 +33,20 @@ def smallest(samples: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]
     for name, values in samples.items():
         devices.setdefault(values.device, []).append(name)
     for device, names in devices.items():
-        counts = torch.tensor([samples[n].numel() for n in names])
         packed = torch.cat([samples[n].float() for n in names]).abs_()
-        rows = torch.repeat_interleave(torch.arange(len(names)), counts).to(device)
         least = torch.full((len(names),), torch.inf, device=device)
-        yield names, least.scatter_reduce_(0, rows, packed.masked_fill_(packed == 0, torch.inf), "amin")
+        yield (
+            names,
+            least.scatter_reduce_(0, row_numbers(samples, names), packed.masked_fill_(packed == 0, torch.inf), "amin"),
+        )
+
+
+def row_numbers(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
+    """Which of ``names`` each element of their joined samples belongs to, ``(N,)``; waits for nothing."""
+    device = samples[names[0]].device
+    sizes = [samples[n].numel() for n in names]
+    counts = torch.tensor(sizes).to(device, non_blocking=True)
+    return torch.repeat_interleave(torch.arange(len(names), device=device), counts, output_size=sum(sizes))
 
 
 def stacked(flags: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:
