@@ -7,7 +7,7 @@ A record is one JSON object on one line, in pure ASCII. Each has ``v`` (the vers
 ``alert``    ``alert``: a new alert, or one whose severity or count has changed; the last one of its key holds.
 ``cleared``  ``alert``: its condition is gone.
 ``scalars``  ``step`` and ``values``: points of curves.
-``state``    ``step``, ``verdict`` and ``vitals`` of a fit that goes on.
+``state``    ``step``, ``verdict`` and ``vitals`` of a fit that goes on; in TensorBoard only, for its tab.
 ``summary``  the fit is over: the fields of :class:`~sanity_watchdog.summary.Summary`.
 
 The same objects travel in ``watchdog.jsonl`` and, as a JSON list per step, in TensorBoard's event files. NaN and the
