@@ -34,6 +34,11 @@ class OnlyLooks(Manual):
         return Classifier.training_step(self, batch, batch_idx)
 
 
+class ForgetsTheStep(Classifier):
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        optimizer_closure()
+
+
 class Plain(Manual):
     """Steps without going through Lightning at all."""
 
@@ -70,7 +75,9 @@ def run(module: Classifier, epochs: int = 2, batches: int = 20, **kwargs: Any) -
 
 
 @pytest.mark.parametrize(
-    "module", [ReturnsNothing(), NeverSteps(), OnlyLooks()], ids=["fires-none", "fires-no-step", "fires-no-backward"]
+    "module",
+    [ReturnsNothing(), NeverSteps(), OnlyLooks(), ForgetsTheStep()],
+    ids=["fires-none", "fires-no-step", "fires-no-backward", "fires-closure-only"],
 )
 def test_a_run_that_never_updates_is_told(module: Classifier) -> None:
     dog = run(module)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 import torch
-from torchmetrics import MaxMetric, MeanMetric
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import MaxMetric, MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from tests.runs import Classifier, assert_awake, blobs, codes, loader, watched
 
@@ -45,6 +45,46 @@ class BatchValues(Measured):
         self.log("val", self.val_accuracy(self.net(x), y))
 
 
+class ComputesByHand(Measured):
+    """One object, whose value is asked for and cleared after validation only."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.val_accuracy.update(self.net(x), y)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log("val", self.val_accuracy.compute())
+        self.val_accuracy.reset()
+
+
+class Collection(Classifier):
+    """Several metrics in one collection for both stages, or a clone for each."""
+
+    def __init__(self, shared: bool) -> None:
+        super().__init__()
+        metrics = MetricCollection([MulticlassAccuracy(10), MulticlassF1Score(10)])
+        self.train_metrics = metrics if shared else metrics.clone(prefix="train_")
+        self.val_metrics = metrics if shared else metrics.clone(prefix="val_")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        scores = self.net(x)
+        self.train_metrics.update(scores, y)
+        return self.loss(scores, y)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        self.val_metrics.update(self.net(x), y)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict(self.val_metrics.compute())
+        self.val_metrics.reset()
+
+    def on_train_epoch_end(self) -> None:
+        self.log_dict({f"mean_{k}": v for k, v in self.train_metrics.compute().items()})
+        self.train_metrics.reset()
+
+
 class ResetsByHand(Measured):
     """One object, reset before each stage."""
 
@@ -78,11 +118,12 @@ def run(module: Classifier, sanity: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("sanity", [0, 1])
-def test_one_object_for_two_stages_is_told(sanity: int) -> None:
-    dog = run(Measured(shared=True), sanity)
+@pytest.mark.parametrize("kind", [Measured, ComputesByHand, Collection])
+def test_one_object_for_two_stages_is_told(kind: Any, sanity: int) -> None:
+    dog = run(kind(shared=True), sanity)
     assert "WD507" in codes(dog)
     (alert,) = (a for a in dog.alerts if a.code == "WD507")
-    assert alert.subjects == ("train_accuracy",)
+    assert alert.subjects[0].startswith("train_")
 
 
 def test_a_best_score_of_the_sanity_check_is_told_at_the_first_batch() -> None:
@@ -100,6 +141,7 @@ def test_a_mean_over_the_sanity_check_is_told_once_it_is_used() -> None:
     ("module", "sanity"),
     [
         pytest.param(Measured(shared=False), 1, id="quiet-one-per-stage"),
+        pytest.param(Collection(shared=False), 1, id="quiet-clones"),
         pytest.param(BatchValues(shared=True), 1, id="quiet-batch-values"),
         pytest.param(ResetsByHand(shared=True), 1, id="quiet-reset-by-hand"),
         pytest.param(Best(), 0, id="quiet-no-sanity-check"),

@@ -31,8 +31,8 @@ def step_without_update(seen: Progress) -> Findings:
     """Batches go by and no optimizer step follows from them.
 
     **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
-    any of the first 8 batches, or in the whole fit. In manual optimisation: no optimizer step (or none that anything
-    was computed for) in a whole epoch of at least 16 batches, in 512 batches, or in the whole fit.
+    any of the first 8 batches, or in the whole fit. In either: no optimizer step in a whole epoch of at least 16
+    batches, in 512 batches, or in the whole fit.
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -56,26 +56,32 @@ def step_without_update(seen: Progress) -> Findings:
     if not seen.optimizers:
         yield Skip("the run has no optimizer")
         return
-    if seen.automatic:
-        whole = seen.ended and seen.batches >= FEWEST
-        if not seen.backwards and (whole or seen.batches >= NOTHING_RETURNED):
-            yield step_without_update.alert(
-                seen,
-                f"training_step returned no loss in all of {seen.batches:,} batches: nothing is updated",
-                hint="return the loss from training_step",
-                evidence={"batches": seen.batches, "backwards": 0},
-            )
+    whole = seen.ended and seen.batches >= FEWEST
+    if seen.automatic and not seen.backwards and (whole or seen.batches >= NOTHING_RETURNED):
+        yield step_without_update.alert(
+            seen,
+            f"training_step returned no loss in all of {seen.batches:,} batches: nothing is updated",
+            hint="return the loss from training_step",
+            evidence={"batches": seen.batches, "backwards": 0},
+        )
         return
-    whole = seen.ended and seen.batches >= (SILENT_BATCHES if seen.backwards else FEWEST)
-    long = seen.epochs >= 1 and seen.batches >= SILENT_BATCHES
-    if (whole or long or seen.batches >= SILENT_LONG) and not seen.steps and not seen.attempts:
+    if seen.backwards:
+        whole = seen.ended and seen.batches >= SILENT_BATCHES
+    late = seen.batches >= (SILENT_BATCHES if seen.epochs else SILENT_LONG)
+    if (whole or late) and not seen.steps and not seen.attempts:
         did = f"{seen.backwards:,} backward passes" if seen.backwards else "no backward pass"
         yield step_without_update.alert(
             seen,
-            f"manual optimisation: {did} and no optimizer step in {seen.batches:,} batches",
-            hint="call optimizer.step() in training_step" if seen.backwards else "call manual_backward and step",
+            f"{did} and no optimizer step in {seen.batches:,} batches: nothing is updated",
+            hint=_step_hint(seen),
             evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
         )
+
+
+def _step_hint(seen: Progress) -> str:
+    if seen.automatic:
+        return "let optimizer_step call optimizer.step(closure=optimizer_closure)"
+    return "call optimizer.step() in training_step" if seen.backwards else "call manual_backward and optimizer.step()"
 
 
 @check("WD507", "shared-metric", Severity.WARNING, MetricsUsed)

@@ -97,10 +97,11 @@ class MetricObserver(Observer):
 
     def validation_end(self, at: Moment) -> None:
         for track in self._all(at):
-            new = track.new()
+            emptied = track.count() < track.held  # its value was used, then it was reset
+            new = max(track.new(), emptied)
             if self._started:
                 track.validated += new
-            track.computed |= getattr(track.metric, "_computed", None) is not None
+            track.computed |= emptied or getattr(track.metric, "_computed", None) is not None
         if self._started:
             self._tell(at)
 
