@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.movement import Movement, Pace, Still, Stride
-from ..evidence.readings import Scalars, Unseen, Vital
+from ..evidence.readings import Layers, Scalars, Unseen, Vital
 from .moment import Moment
 from .names import parameter_names, parameter_owners
 from .observer import Observer, in_samples
@@ -23,6 +23,8 @@ EARLY = 6
 """Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
+LEAST = 2.0**-30
+"""Smallest update ratio that is shown; float32 weights no longer change below 2^-24."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
 HALF = (torch.float16, torch.bfloat16)
 
@@ -122,8 +124,10 @@ class MovementObserver(Observer):
             sums = _sums(torch.stack([delta.square(), old.square(), torch.ones_like(old)], 1), walk.before, names)
 
             def arrived(values: Mapping[str, Tensor], names: list[str] = names) -> Iterator[Evidence]:
-                stride = self._stride(walk, attempt, lr, dict(zip(names, values["sums"].tolist(), strict=True)))
+                rows = dict(zip(names, values["sums"].tolist(), strict=True))
+                stride = self._stride(walk, attempt, lr, rows)
                 walk.keep(stride)
+                yield self._layers(at, rows)
                 if math.isfinite(stride.ratio):
                     yield Scalars(**at.tags(), values={"update_ratio": stride.ratio})
                 yield self._movement(at)
@@ -175,6 +179,13 @@ class MovementObserver(Observer):
         if not weight:
             return Stride(attempt, lr, math.nan, 0)
         return Stride(attempt, lr, math.sqrt(update / weight), len(used), math.sqrt(weight / first))
+
+    def _layers(self, at: Moment, rows: Mapping[str, list[float]]) -> Layers:
+        """The update ratio of each matrix; NaN where it was not looked at or is zero."""
+        names = tuple(n for n in self._parameters if n in self._matrices)
+        ratios = (math.sqrt(rows[n][0] / rows[n][1]) if n in rows and rows[n][1] else math.nan for n in names)
+        logs = tuple(math.log2(max(ratio, LEAST)) if math.isfinite(ratio) else math.nan for ratio in ratios)
+        return Layers(**at.tags(), quantity="log2_update_ratio", names=names, values=logs)
 
     def _movement(self, at: Moment) -> Movement:
         looked = {n: self._parameters[n] for n in self._looked}
