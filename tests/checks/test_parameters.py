@@ -50,7 +50,8 @@ HALF = state(5, rms=0.042, zeros=0.5, smallest=0.0003)
 PRUNED = state(5, rms=0.055, zeros=0.5, smallest=0.04)
 NAN = state(8, largest=math.nan)
 TENTH = state(5, rms=0.002)
-CLIPPED = state(5, rms=0.0055, largest=0.01)
+CLIPPED = state(5, rms=0.0055, largest=0.006, smallest=0.0001)
+STEPPED = state(5, rms=0.001, largest=0.001, smallest=0.001)
 
 FIRING = [
     (zeroed_parameter, seen(trace(now=ZERO), HEALTHY)),
@@ -59,6 +60,7 @@ FIRING = [
     (zeroed_parameter, seen(trace("scale", (1,), state(shape=(1,)), ZERO))),
     (zeroed_parameter, seen(trace(now=HALF), HEALTHY)),
     (zeroed_parameter, seen(trace(now=TENTH), HEALTHY)),
+    (zeroed_parameter, seen(trace(now=STEPPED), trace("net.2.weight", now=STEPPED))),
     (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=5), HEALTHY)),
     (stuck_at_zero, seen(trace("lora.a", **ALWAYS_ZERO, idle=6), trace("lora.b", **ALWAYS_ZERO, idle=5))),
     (non_finite_parameter, seen(trace(now=NAN), HEALTHY)),

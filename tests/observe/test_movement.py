@@ -112,8 +112,8 @@ def test_a_rate_that_turns_negative_is_an_error() -> None:
 
 
 def test_weights_that_only_decay_are_named() -> None:
-    module = Classifier(loss=lambda z, y: 0 * z.sum(), optimizer=AdamW, lr=1.0, weight_decay=0.09)
-    dog = fit(module, steps=56, max_epochs=9)
+    module = Classifier(loss=lambda z, y: 0 * z.sum(), optimizer=AdamW, lr=1.0, weight_decay=0.019)
+    dog = fit(module, steps=240, max_epochs=20)
     assert codes(dog) == ["WD319"]
 
 

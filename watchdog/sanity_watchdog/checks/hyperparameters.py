@@ -7,8 +7,11 @@ from ..alerts import Severity
 from ..evidence.hyperparameters import Group, Hyperparameters
 from .check import Findings, check
 
-SHRINK = 0.1
+SHRINK = 0.02
 """Learning rate × weight decay: share of each weight that decay takes in one step. Used values lie below 0.005."""
+COUPLED = 1.0
+"""Weight decay added to the gradient of an adaptive method, where it outweighs gradients of the size of the weights."""
+ADAPTIVE = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")
 SLOW = 0.99
 """Decay of the average gradient from which on, with a faster average of squares, the two were swapped."""
 
@@ -33,7 +36,7 @@ def absurd_hyperparameter(seen: Hyperparameters, *, shrink: float = SHRINK) -> F
     **When to ignore.** Where the value is the experiment.
 
     **Limits.** Values that are merely unusual are not meant. Tensors on a device are not read. With L2 inside Adam the
-    product says nothing and is not judged.
+    product says nothing; there the decay itself is judged.
 
     **Sources.** Kingma and Ba, *Adam*; Loshchilov and Hutter, *Decoupled Weight Decay Regularization*; DeepCrime's
     mutations of optimisers.
@@ -67,6 +70,9 @@ def _absurd(group: Group, shrink: float, climbed: str) -> Iterator[Finding]:
     if group.decoupled and peak * decay >= shrink:
         text = f"lr × weight_decay = {peak * decay:.3g}; limit {shrink:g}: each step takes that share of a weight"
         yield warning, text, "lower weight_decay: usual products lie below 0.005", peak * decay
+    elif not group.decoupled and group.kind in ADAPTIVE and decay >= COUPLED:
+        text = f"weight_decay is {decay:g}; limit {COUPLED:g}: added to the gradient it outweighs it"
+        yield warning, text, "lower weight_decay, or use AdamW, which applies it to the weights", decay
     if group.momentum is not None and not 0 <= group.momentum < 1:
         yield warning, f"momentum is {group.momentum:g}; limit 1", "use a momentum below 1, such as 0.9", group.momentum
     if group.momentum and group.dampening is not None and group.dampening >= 1:

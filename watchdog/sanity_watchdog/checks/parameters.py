@@ -19,9 +19,11 @@ FALLEN = 0.1
 """Norm over the norm one sample earlier; healthy runs of 40 to 260 steps stayed above 0.7."""
 FALL_ATTEMPTS = 60
 """Attempts between two such samples; over longer times weight decay may shrink what is not used."""
-SATURATED = 0.5
-"""Root mean square over largest magnitude from which on values were clipped, as a Wasserstein critic's are: a normal
-distribution has 0.2 to 0.35, a uniform one 0.58, values clipped to less than their spread more than 0.7."""
+SATURATED = 0.85
+"""Root mean square over largest magnitude from which on values were clipped, as a Wasserstein critic's are: to lose
+nine tenths of a norm by clipping nearly all values have to end at the bound. A uniform distribution has 0.58."""
+SPREAD = 0.5
+"""Smallest over largest magnitude below which values were not all set alike, as Adam's first step from zero does."""
 STUCK_SAMPLES = 5
 """Samples in a row. A zero-initialised factor (LoRA, ReZero, adaLN-zero) is left after at most three real steps."""
 IDENTICAL_SAMPLES = 2
@@ -145,7 +147,8 @@ def _fallen(traces: tuple[Trace, ...], limit: float) -> list[Trace]:
 
 def _is_clipped(trace: Trace) -> bool:
     after = trace.fall[1]
-    return after.norm >= SATURATED * after.largest * math.sqrt(trace.numel)
+    saturated = after.norm >= SATURATED * after.largest * math.sqrt(trace.numel)
+    return saturated and after.smallest < SPREAD * after.largest
 
 
 @check("WD302", "stuck-at-zero", Severity.ERROR, Parameters, implied_by=("WD301", "WD501", "WD217", "WD201"))
