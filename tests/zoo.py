@@ -139,7 +139,11 @@ def gan_returning_none() -> Run:
 
 @healthy
 def lbfgs() -> Run:
-    return Classifier(mlp(width=8), optimizer=torch.optim.LBFGS, lr=0.1, max_iter=3), data(640), {"max_steps": 6}
+    return (
+        Classifier(mlp(width=8), optimizer=torch.optim.LBFGS, max_iter=3, line_search_fn="strong_wolfe"),
+        data(640),
+        {"max_steps": 6},
+    )
 
 
 @healthy

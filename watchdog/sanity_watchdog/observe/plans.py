@@ -93,7 +93,7 @@ def _lambda(scheduler: Any) -> tuple[int | None, int | None, float]:
 def misplaced_keys(module: Any) -> tuple[tuple[str, ...], str]:
     """Keys of a schedule's configuration that stand beside ``lr_scheduler`` in the source of
     ``configure_optimizers``, and where that is."""
-    function = inspect.unwrap(type(module).configure_optimizers)
+    function = inspect.unwrap(getattr(type(module), "configure_optimizers", len))
     where = line_of_code(function.__code__) if inspect.isfunction(function) else ""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(function)))

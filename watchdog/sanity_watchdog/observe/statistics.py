@@ -42,8 +42,12 @@ class StatisticsObserver(Observer):
         for name, m in run.module.named_modules():
             if isinstance(m, _BatchNorm) and m.running_mean is not None and is_plain(m.running_mean):
                 self._layers[id(m.running_mean)] = plain_name(name), m
-        reason = "too few steps" if self._layers else "no BatchNorm with running statistics"
-        at.emit(Unseen(codes=("WD508",), reason=reason, **at.tags()))
+        if not self._layers:
+            at.emit(Unseen(codes=("WD508",), reason="no BatchNorm with running statistics", **at.tags()))
+
+    def end(self, at: Moment) -> None:
+        if self._layers:
+            at.emit(Unseen(codes=("WD508",), reason="too few steps", **at.tags()))
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
