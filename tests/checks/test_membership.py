@@ -36,10 +36,13 @@ FIRING = [
     (without_gradient, Reached(attempts=1, elements=100_000, matrices=9, without=(WEIGHT,), fatal=True)),
     (
         frozen_by_mistake,
-        Frozen(parameters=4, matrices=2, trainable=ALL[2:], trainable_matrices=1, trained_before=ALL[:2]),
+        Frozen(parameters=4, matrices=2, trainable=ALL[2:], trained_before=ALL[:2]),
     ),
-    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=(), trainable_matrices=0, no_graph=True)),
-    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[3:], trainable_matrices=0, held=ALL[:3:2])),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=(), no_graph=True)),
+    (
+        frozen_by_mistake,
+        Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),
+    ),
 ]
 QUIET = [
     (outside_optimizer, Membership(optimizers=1, trainable=4)),
@@ -48,10 +51,10 @@ QUIET = [
     (unregistered_module, LossLeaves(leaves=4)),
     (unregistered_module, LossLeaves(leaves=4, hidden="a reentrant checkpoint hides its part of the graph")),
     (without_gradient, Reached(attempts=12, elements=1100, matrices=3)),
-    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL, trainable_matrices=2)),
-    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[2:], trainable_matrices=1, held=ALL[:1])),
-    (frozen_by_mistake, Frozen(parameters=5, matrices=2, trainable=("temperature",), trainable_matrices=0)),
-    (frozen_by_mistake, Frozen(parameters=9, matrices=4, trainable=("b", "c", "d"), trainable_matrices=0, held=("w",))),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL)),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[2:], held=ALL[:1])),
+    (frozen_by_mistake, Frozen(parameters=5, matrices=2, trainable=("temperature",), held=ALL[:3:2])),
+    (frozen_by_mistake, Frozen(parameters=9, matrices=4, trainable=("b", "c", "d"), beside=3, held=("w",))),
 ]
 
 

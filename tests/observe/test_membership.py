@@ -237,6 +237,14 @@ def frozen_first() -> Classifier:
     return module
 
 
+def temperature() -> Classifier:
+    module = Classifier()
+    module.requires_grad_(False)
+    module.temperature = nn.Parameter(torch.ones(1))
+    module.loss = lambda z, y: F.cross_entropy(z / module.temperature, y)
+    return module
+
+
 def probe(evaluating: bool) -> Parts:
     module = Parts(held=lambda m: [*m.head.parameters(), *m.aux.parameters()])
     if evaluating:
@@ -260,6 +268,7 @@ def probe(evaluating: bool) -> Parts:
         pytest.param(Lazy, id="lazy"),
         pytest.param(Adversarial, id="adversarial"),
         pytest.param(frozen_first, id="frozen-inside-the-optimizer"),
+        pytest.param(temperature, id="temperature-alone"),
         pytest.param(lambda: probe(evaluating=False), id="frozen-backbone"),
         pytest.param(lambda: probe(evaluating=True), id="backbone-in-eval-left-out"),
         pytest.param(

@@ -116,7 +116,7 @@ class Frozen(Evidence):
     Attributes:
         parameters: number of parameters. matrices: of these, matrices.
         trainable: names of those that require a gradient.
-        trainable_matrices: how many of them are matrices.
+        beside: how many of them are vectors of a layer whose matrix is frozen.
         held: names of frozen matrices that an optimizer holds.
         trained_before: names of frozen parameters for which an optimizer has state from before the resume.
         no_graph: does the loss have no gradient path at all, in automatic optimisation?
@@ -125,7 +125,7 @@ class Frozen(Evidence):
     parameters: int
     matrices: int
     trainable: tuple[str, ...]
-    trainable_matrices: int
+    beside: int = 0
     held: tuple[str, ...] = ()
     trained_before: tuple[str, ...] = ()
     no_graph: bool = False
