@@ -55,6 +55,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, replace(BINARY, value=-12.0)),
     (impossible_loss, replace(LOGITS, value=0.2, perfect=0.5)),
     (impossible_loss, replace(REGRESSION, value=-1.0)),
+    (impossible_loss, replace(LOGITS, negated=True)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (unused_outputs, replace(IMAGENET, classes=10)),

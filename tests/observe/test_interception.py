@@ -141,6 +141,25 @@ def test_a_loss_that_raises_leaves_nothing_behind() -> None:
     assert all(getattr(*key) is function for key, function in real.items())
 
 
+@pytest.mark.parametrize(
+    ("error", "text"), [(ValueError("shapes"), "ValueError: shapes"), (torch.OutOfMemoryError("no memory"), "")]
+)
+def test_only_errors_about_arguments_are_the_calls(error: Exception, text: str) -> None:
+    from sanity_watchdog.observe.calls import Trace
+    from sanity_watchdog.observe.lineage import Lineage
+
+    class Raising(Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise error
+
+    trace = Trace()
+    mode = intercept.FollowingMode(intercept.Interception(trace, lambda call: None, 0), Lineage(trace, (), True))
+    with mode, pytest.raises(type(error)):
+        F.mse_loss(torch.zeros(3).as_subclass(Raising), torch.zeros(3))
+    assert [call.error for call in trace.calls] == [text]
+
+
 def test_entry_points_are_those_of_this_torch() -> None:
     """Each loss that has an entry point is recorded with the same numbers as under the mode."""
     from sanity_watchdog.observe.calls import LossCall, Trace

@@ -162,6 +162,15 @@ def test_bits_are_told_from_nats() -> None:
     assert "bits" in alert.message
 
 
+def test_a_flipped_sign() -> None:
+    def flipped(z: Tensor, y: Tensor) -> Tensor:
+        return -F.cross_entropy(z, y)
+
+    assert codes(watch(Classifier(loss=flipped))) == ["WD108"]
+    assert not codes(watch(Classifier(loss=flipped, maximize=True)))
+    assert not codes(watch(Classifier(loss=lambda z, y: 0.1 * z.square().mean() - F.cross_entropy(z, y))))
+
+
 def test_several_losses_are_judged_one_by_one() -> None:
     def step(net: nn.Module, batch: Any) -> Tensor:
         z, y = net(batch[0]), batch[1]
@@ -454,6 +463,18 @@ def test_a_cut_graph_is_named(cut: Any, operation: str) -> None:
     alert = the(dog, "WD109")
     assert operation in alert.message
     assert "test_losses.py:" in alert.where
+
+
+def test_a_loss_that_is_cut_later_is_explained_when_it_crashes() -> None:
+    class Later(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            loss = super().training_step(batch, batch_idx)
+            return loss.detach() if batch_idx == 4 else loss
+
+    dog = LossWatch(fail_on=None, select=("WD109",))
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        trainer(dog, max_steps=8).fit(Later(), loader(*blobs()))
+    assert the(dog, "WD109").step == 4
 
 
 def test_a_new_leaf_made_of_a_number_has_no_gradient() -> None:

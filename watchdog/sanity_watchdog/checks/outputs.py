@@ -148,22 +148,34 @@ def _beyond(seen: DistanceLoss, low: float, high: float) -> float:
 
 @check("WD108", "impossible-loss", Severity.ERROR, LossSeen, implied_by=("WD103", "WD105"))
 def impossible_loss(seen: LossSeen) -> Findings:
-    """A loss lies below what the best possible prediction could reach.
+    """A loss lies below what the best possible prediction could reach, or is minimised with its sign flipped.
 
     **What it sees.** The value of each cross entropy, binary cross entropy and regression loss against its lower
-    bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones).
+    bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones). Also
+    a step whose loss is minus the value of its only loss call, under an optimizer that minimises (a WARNING).
 
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.
 
     **How to fix.** Look for scores that are no log-probabilities, targets outside [0, 1] and negative class weights.
 
-    **When to ignore.** Never for these losses; likelihoods of densities, which may be negative, are not judged.
+    **When to ignore.** Where a network shall get worse on purpose (unlearning, adversarial steps). Never else;
+    likelihoods of densities, which may be negative, are not judged.
 
     **Limits.** Losses written by hand are not judged.
 
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
     """
+    if seen.negated:
+        yield impossible_loss.alert(
+            seen,
+            f"the step returns minus {seen.function} ({-seen.value:.4g}): each step makes it worse",
+            hint="return the loss itself, not its negative",
+            severity=Severity.WARNING,
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"value": seen.value},
+        )
     bound = 0.0 if isinstance(seen, DistanceLoss) else getattr(seen, "perfect", math.nan)
     if math.isnan(bound) or math.isnan(seen.value) or _is_weighted(seen):
         yield Skip("no loss with a known bound")

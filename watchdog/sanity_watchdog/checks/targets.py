@@ -19,7 +19,7 @@ TOKENS = 16
 VARIED = 4
 
 
-@check("WD105", "bad-targets", Severity.ERROR, TargetRange)
+@check("WD105", "bad-targets", Severity.ERROR, TargetRange, implied_by=("WD402", "WD403"))
 def bad_targets(seen: TargetRange) -> Findings:
     """The targets are not what the loss function takes them for.
 

@@ -77,6 +77,7 @@ class LossSeen(Evidence):
         origin: the activation that made its first argument, where one was seen.
         followed: False where nothing is known of origins.
         error: what it raised instead of returning, as text.
+        negated: is the step's loss minus this value, for an optimizer that minimises?
     """
 
     function: str
@@ -91,6 +92,7 @@ class LossSeen(Evidence):
     origin: Origin | None = None
     followed: bool = True
     error: str = ""
+    negated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

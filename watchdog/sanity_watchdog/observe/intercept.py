@@ -100,8 +100,9 @@ class FollowingMode(TorchFunctionMode):
         self._to.guard(lambda: self._to.coming(call))
         try:
             call.value = func(*args, **kwargs)
-        except Exception as error:
-            call.error = f"{type(error).__name__}: {error}"
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            if not isinstance(error, torch.OutOfMemoryError):
+                call.error = f"{type(error).__name__}: {error}"
             raise
         finally:
             self._to.record(call)

@@ -16,6 +16,8 @@ from .calls import LossCall
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
 
 BITS = 1 / math.log(2)
+FACTOR = 1e-3
+"""Relative; two float32 results of the same numbers differ by less."""
 HISTORY = 64
 LOG_ERROR = 0.1
 """Largest logsumexp of log-probabilities in half precision; scores that are further off have no expected loss."""
@@ -49,6 +51,7 @@ class Facts:
     first: bool = False
     as_sum: bool = False
     rate: float = math.nan
+    minimises: bool = True
     head: str = ""
     whole_samples: bool = False
     resumed: bool = False
@@ -103,6 +106,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
         "high": get("high"),
         "origin": facts.origin,
         "followed": facts.followed,
+        "negated": facts.minimises and abs(_factor(values) + 1) < FACTOR,
         **tags,
     }
     if facts.kind == "softmax" and "k" in values:
@@ -145,6 +149,12 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
     return LossSeen(**common)
 
 
+def _factor(values: Values) -> float:
+    """What the step's loss is times the value of its only loss call; NaN where there are several."""
+    value = values.get("value", math.nan)
+    return values.get("objective", math.nan) / value if value else math.nan
+
+
 def target_range(facts: Facts, values: Values, tags: Tags) -> TargetRange:
     """The targets of a call."""
     labels = facts.kind == "softmax" and not facts.soft
@@ -182,9 +192,8 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
     if not error <= LOG_ERROR:
         return None
     targets = int(values.get("targets", 0))
-    value, objective = values.get("value", math.nan), values.get("objective", math.nan)
-    factor = objective / value if value else math.nan
-    by_hand = facts.reduction == "mean" and targets > 1 and abs(factor / targets - 1) < 1e-3
+    factor = _factor(values)
+    by_hand = facts.reduction == "mean" and targets > 1 and abs(factor / targets - 1) < FACTOR
     summed = facts.as_sum and (facts.reduction == "sum" or (facts.reduction == "none" and len(facts.target_shape) > 0))
     expected = values.get("uniform", math.log(k or 2))
     return FirstLoss(
@@ -192,7 +201,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         function=facts.function,
         where=facts.where,
         reduction=facts.reduction,
-        reported=value,
+        reported=values.get("value", math.nan),
         if_uniform=values.get("if_uniform", math.nan),
         if_constant=values.get("if_constant", math.nan),
         seen=values["seen"],
@@ -207,16 +216,23 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         top_class=int(values.get("top_class", -1)),
         fit=values.get("fit", math.nan),
         prior=values.get("prior", math.nan),
-        contrastive=bool(values.get("positions", 0) or (values.get("first_only", 0) and facts.shape[:1] != (1,))),
+        contrastive=_are_positions(facts, values),
         cosine=facts.cosine,
         undivided=summed or by_hand,
-        in_bits=facts.reduction == "mean" and abs(factor / BITS - 1) < 1e-3,
+        in_bits=facts.reduction == "mean" and abs(factor / BITS - 1) < FACTOR,
         rate=facts.rate,
         head=facts.head,
         head_scale=values.get("head_scale", math.nan),
         resumed=facts.resumed,
         **tags,
     )
+
+
+def _are_positions(facts: Facts, values: Values) -> bool:
+    """Are the labels 0, 1, 2, …, all 0, or a permutation of the candidates?"""
+    all_first = bool(values.get("first_only", 0)) and facts.shape[:1] != (1,)
+    permuted = values.get("distinct", 0) == values.get("valid", 1) == values.get("k", 2)
+    return bool(values.get("positions", 0)) or all_first or permuted
 
 
 def _returned(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:

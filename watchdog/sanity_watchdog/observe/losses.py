@@ -28,6 +28,8 @@ from .run import Run
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
+NO_HISTORY = "does not require grad and does not have a grad_fn"
+"""What autograd says of a loss without a gradient."""
 JUDGED = ("WD101", "WD102", "WD103", "WD104", "WD105", "WD106", "WD107", "WD108")
 
 
@@ -90,7 +92,8 @@ class LossCalls(Observer):
     def _look(self, at: Moment, call: LossCall) -> None:
         """Measure a call at its moment: what it was given may be changed in place later."""
         if call.name in DISTANCES and isinstance(call.input, Tensor) and isinstance(call.target, Tensor):
-            spread = Spread(call.where, unspread(call.input), unspread(call.target))
+            shapes = [tuple(t.shape) if call.followed else unspread(t) for t in (call.input, call.target)]
+            spread = Spread(call.where, *shapes)
             at.emit(Difference(function=call.name, spread=spread, **at.tags()))
         if at.stage == "train" and not call.error and not getattr(call.value, "requires_grad", False):
             return  # a metric
@@ -154,6 +157,8 @@ class LossCalls(Observer):
     def failed(self, at: Moment, error: BaseException) -> None:
         self._ask(at, None)
         self._release(at)
+        if not at.sampled and NO_HISTORY in str(error):
+            at.emit(DetachedLoss(attached=False, **at.tags()))
 
     def _release(self, at: Moment) -> None:
         self._pending.clear()
@@ -199,6 +204,7 @@ class LossCalls(Observer):
             first=first,
             as_sum=bool(enters_as_sum(loss, call.value)),
             rate=rate_that_scales(run.optimizers),
+            minimises=not any(g.get("maximize") for o in run.optimizers for g in o.param_groups),
             head=self._names.get(id(call.head), ""),
             whole_samples=self._is_whole_sample(call),
             resumed=run.resumed,
