@@ -16,7 +16,7 @@ from sanity_watchdog.observe.gradients import GradientWatch
 from sanity_watchdog.observe.half import HalfWatch
 from sanity_watchdog.observe.lost_updates import LostUpdateWatch
 from sanity_watchdog.observe.moment import Moment
-from sanity_watchdog.observe.observer import Observer
+from sanity_watchdog.observe.observer import IN_SAMPLES, Observer
 from sanity_watchdog.observe.run import Run
 from sanity_watchdog.observe.saturation import SaturationWatch
 from sanity_watchdog.observe.scaler import ScalerWatch
@@ -86,8 +86,9 @@ class Training:
 
         def tell(hook: str, *args: Any) -> None:
             with watch():
-                for observer in self.observers:
-                    getattr(observer, hook)(at, *args)
+                for method in (getattr(observer, hook) for observer in self.observers):
+                    if sampled or not hasattr(method, IN_SAMPLES):
+                        method(at, *args)
 
         tell("batch", (x, y))
         with ExitStack() as scopes, watch():

@@ -22,6 +22,7 @@ from .ledger import Column, Ledger, unrolled
 from .moment import Moment
 from .observer import Observer, in_samples, loss_of
 from .run import Run
+from .sampling import DENSE
 from .scores import Scores
 from .sums import Sums
 
@@ -62,6 +63,7 @@ class Progress(Observer):
         self._seen = Seen()
         self._batch: Any = None
         self._samples = 0
+        self._asked = -1
         self._returned = True
 
     def start(self, run: Run, at: Moment) -> None:
@@ -117,7 +119,8 @@ class Progress(Observer):
         if not (at.sync and at.run.automatic):
             self._note_loss(at, output, 1)
         self._batch = None
-        if at.sampled:
+        if at.sampled and (at.attempt <= DENSE or at.batch > self._asked + 1):
+            self._asked = at.batch
             self._ask(at)
 
     def end(self, at: Moment) -> None:

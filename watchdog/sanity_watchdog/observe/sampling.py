@@ -1,6 +1,8 @@
 """Which optimizer attempts are looked at."""
 
 EARLY = frozenset((0, 1, 2, 3, 5, 8, 13, 21, 34, 55))
+DENSE = max(EARLY)
+"""Attempt after which samples come in pairs: where both see the same things, one of them is enough."""
 
 
 def sampled(attempt: int, every: int) -> bool:
@@ -9,6 +11,6 @@ def sampled(attempt: int, every: int) -> bool:
     Early attempts are sampled densely, later ones in pairs ``(s, s + 1)``: with an odd prime ``every`` a pair meets
     both of two alternating heads and every phase of a longer alternation in turn.
     """
-    if attempt <= 55:
+    if attempt <= DENSE:
         return attempt in EARLY or every == 1
     return attempt % every == 0 or (attempt - 1) % every == 0

@@ -16,6 +16,7 @@ from .calls import LossCall
 from .labels import Labels
 from .moment import Moment
 from .observer import is_plain
+from .sampling import DENSE
 
 CLASSIFYING = ("cross_entropy", "nll_loss")
 BINARY = ("binary_cross_entropy_with_logits", "binary_cross_entropy")
@@ -63,10 +64,13 @@ class Scores:
         found = elements(batch)
         for call in at.trace.calls if at.trace is not None else ():
             key = call.name, call.where
-            if key in done or len(done) == CALLS or not _readable(call):
+            if key in done or len(done) == CALLS or not _readable(call) or self._just_looked(at, key):
                 continue
             done.add(key)
             self._ask(at, call, found, samples)
+
+    def _just_looked(self, at: Moment, key: tuple[str, str]) -> bool:
+        return at.attempt > DENSE and key in self._calls and self._calls[key].batch == at.batch - 1
 
     def _ask(self, at: Moment, call: LossCall, found: list[Element], samples: int) -> None:
         classes = _classes(call)
