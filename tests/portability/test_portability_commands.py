@@ -170,3 +170,13 @@ def test_the_precision_table_of_another_torch(capsys):
 @pytest.mark.parametrize("arguments", [["--torch", "nightly"], ["--targets", "gameboy"]])
 def test_bad_arguments_of_precision(arguments, capsys):
     assert call(capsys, "precision", *arguments)[0] == 2
+
+
+def test_placement_on_a_device_in_name_only(capsys):
+    status, out, _ = call(capsys, "portability", "factories:fine", "--targets", "mps", "--placement")
+    assert status == 0, out
+    assert "placement: every tensor follows the model" in out
+    status, out, _ = call(
+        capsys, "portability", "factories:distant", "--targets", "cuda", "--placement", "--format", "json"
+    )
+    assert json.loads(out)["placement"]["status"] in ("fine", "unchecked")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .alerts import Alert, Severity
     from .callback import CompatibilityWatch, GradientWatch, LossWatch, ParameterWatch, SanityWatchdog
     from .policy import SanityCheckFailed
+    from .portability.placement import check_placement
     from .testing import assert_trains
 
 _HOMES = {
@@ -24,6 +25,7 @@ _HOMES = {
     "ParameterWatch": "callback",
     "CompatibilityWatch": "callback",
     "assert_trains": "testing",
+    "check_placement": "portability.placement",
 }
 __all__ = [
     "Alert",
@@ -35,6 +37,7 @@ __all__ = [
     "SanityWatchdog",
     "Severity",
     "assert_trains",
+    "check_placement",
 ]
 
 

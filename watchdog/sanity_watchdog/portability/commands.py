@@ -11,6 +11,7 @@ from ..alerts import Severity, render
 from ..records import alert_to_dict
 from ..settings import TARGETS
 from . import precision as table
+from .placement import PlacementReport, check_placement
 from .trial import CannotTryError, Trial, made_by, trial
 
 FINE, FOUND, UNUSABLE = 0, 1, 2
@@ -33,6 +34,9 @@ def portability_command(argv: Sequence[str]) -> int:
     parser.add_argument("--targets", nargs="+", required=True, metavar="TARGET", help=", ".join(TARGETS))
     parser.add_argument("--precision", help="precision that is asked of the Trainer; default: Lightning's")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
+    parser.add_argument(
+        "--placement", action="store_true", help="also run a step on a device that exists in name only (torch >= 2.10)"
+    )
     options = parser.parse_args(list(argv))
     try:
         unknown = [t for t in options.targets if t not in TARGETS]
@@ -43,15 +47,17 @@ def portability_command(argv: Sequence[str]) -> int:
     except (CannotTryError, ValueError) as error:
         print(f"sanity-watchdog: {error}", file=sys.stderr)
         return UNUSABLE
-    text = _json(found, options.targets) if options.format == "json" else _text(found, options.targets)
-    sys.stdout.write(text)
+    placed = check_placement(options.factory) if options.placement else None
+    show = _json if options.format == "json" else _text
+    sys.stdout.write(show(found, options.targets, placed))
     if found.error:
         print(f"sanity-watchdog: the trial ended with {found.error}", file=sys.stderr)
         return UNUSABLE
-    return FOUND if any(a.severity >= Severity.WARNING for a in found.alerts) else FINE
+    fault = placed is not None and placed.status == "fault"
+    return FOUND if fault or any(a.severity >= Severity.WARNING for a in found.alerts) else FINE
 
 
-def _text(found: Trial, targets: Sequence[str]) -> str:
+def _text(found: Trial, targets: Sequence[str], placed: PlacementReport | None) -> str:
     import torch
 
     judged, skipped = sorted(found.summary.judged), dict(found.summary.skipped)
@@ -60,10 +66,11 @@ def _text(found: Trial, targets: Sequence[str]) -> str:
     verdict = f"{alarms} to look at" if alarms else "nothing to look at"
     lines.append(f"portability to {', '.join(targets)}: {verdict}, by torch {torch.__version__}; judged {len(judged)}")
     lines += [f"not judged: {code} ({reason})" for code, reason in skipped.items()]
+    lines += [f"placement: {placed}"] if placed is not None else []
     return "\n".join(lines) + "\n"
 
 
-def _json(found: Trial, targets: Sequence[str]) -> str:
+def _json(found: Trial, targets: Sequence[str], placed: PlacementReport | None) -> str:
     import torch
 
     data: dict[str, Any] = {
@@ -73,6 +80,7 @@ def _json(found: Trial, targets: Sequence[str]) -> str:
         "judged": sorted(found.summary.judged),
         "skipped": dict(found.summary.skipped),
         "error": found.error,
+        **({"placement": asdict(placed)} if placed is not None else {}),
     }
     return json.dumps(data, indent=2) + "\n"
 
