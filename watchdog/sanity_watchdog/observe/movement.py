@@ -35,6 +35,7 @@ class Walk:
 
     Attributes:
         before: samples of its matrices taken just before the step that is under way. phase: where they begin.
+        batch: batch of that step.
         last: attempt of the last sample. first: mean square of each matrix at its first sample.
         early: the first steps. top, counted: largest step, and number of steps, at no less than half the largest rate.
     """
@@ -43,6 +44,7 @@ class Walk:
     optimizer: Optimizer
     before: dict[str, Tensor] = field(default_factory=dict)
     phase: int = 0
+    batch: int = -1
     last: int = -1
     first: dict[str, float] = field(default_factory=dict)
     early: list[Stride] = field(default_factory=list)
@@ -98,9 +100,9 @@ class MovementObserver(Observer):
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         walk = self._walks.get(id(optimizer))
-        if walk is None:
+        if walk is None or (walk.before and walk.batch == at.batch):  # a line search asks for gradients several times
             return
-        walk.before = {}
+        walk.before, walk.batch = {}, at.batch
         if at.attempt > DENSE and walk.last == at.attempt - 1:
             return
         walk.last = at.attempt
