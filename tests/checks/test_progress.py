@@ -89,6 +89,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (diverging_loss, replace(LEARNS, scores=course(30.0, 25.0, 20.0, 15.0, 12.0, 9.0))),
     (diverging_loss, replace(LEARNS, scores=course(2.3, 9.0, 4.0, 2.5, 2.2, 2.1))),
     (diverging_loss, replace(SQUARED, scores=course(1.0, 1.1, 1.3, 2.5, chance=1.0))),
+    (diverging_loss, replace(SQUARED, scores=course(26.0, 26.1, 25.9, 26.2, 26.3, chance=1.0))),
     (too_good_too_soon, LEARNS),
     (too_good_too_soon, replace(SOON, scores=course(0.9, 0.4, 0.1, 0.05, 0.03))),
     (too_good_too_soon, replace(SOON, scores=course(2.31, 0.4, 0.1, 0.01, entropy=0.1))),

@@ -23,8 +23,8 @@ def too_good_too_soon(seen: Supervision) -> Findings:
     """The label is in the input, or the loss fell to almost nothing within a few steps.
 
     **What it sees.** Two things. In the first batch, whether columns of the table that enters the model have one value
-    for each class and so tell the label in every sample, or one is a multiple of the target of a regression; by chance
-    that happens once in a million such tables. And, as an INFO, a classification loss that starts at chance, on
+    for each class and so tell the label in every sample, or one equals the target of a regression; by chance that
+    happens once in a million such tables. And, as an INFO, a classification loss that starts at chance, on
     balanced labels, and is below 2 % of their entropy within 21 optimizer steps.
 
     **Why it matters.** A leak: the validation loss will look the same, the real use will not.

@@ -243,9 +243,9 @@ def diverging_loss(seen: Learning) -> Findings:
     first, now = scores[0], scores[-1]
     limit = WORSE * now.chance + SLACK if seen.classes else FAR * now.chance
     last = [s.value for s in scores[-3:]]
-    rising = last[0] < last[1] < last[2] and now.value > GROWN * first.value
+    rising = last[0] < last[1] < last[2]
     worse = median(s.value for s in scores[-4:]) > 2 * limit
-    if not (now.value > limit and rising) and not (worse and now.value > first.value):
+    if not ((rising and now.value > limit) or worse) or now.value <= GROWN * first.value:
         return
     yield diverging_loss.alert(
         seen,

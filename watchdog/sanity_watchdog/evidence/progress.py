@@ -110,7 +110,7 @@ class LeakedTarget(Supervision):
     Attributes:
         path: the input. where: line of the loss call.
         column: the first of the columns that tell it, -1 where none or not all of its classes are told.
-        telling: how many columns have one value per class, or are a multiple of a regression's target.
+        telling: how many columns have one value per class, or equal a regression's target.
         counts: labels per class; empty for a regression. samples, features: size of the table.
     """
 

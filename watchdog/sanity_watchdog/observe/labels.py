@@ -33,6 +33,7 @@ class Labels:
     classes: int = 0
     one_per_sample: bool = False
     column: tuple[Column, Column] | None = None
+    _host: Tensor | None = None
     _ranges: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _low: float = float("inf")
     _high: float = float("-inf")
@@ -68,6 +69,8 @@ class Labels:
         if tensor is not None:
             low = ledger.column("label low", tensor.dtype, tensor.device)
             self.column = low, ledger.column("label high", tensor.dtype, tensor.device)
+            if tensor.device.type == "cuda":
+                self._host = torch.empty(2, ledger.rows, dtype=tensor.dtype, pin_memory=True)
             self.note(batch, row, number)
 
     def note(self, batch: Any, row: int, number: int) -> None:
@@ -81,6 +84,9 @@ class Labels:
         if tensor.numel() and tensor.device == low.values.device:
             torch.aminmax(tensor, out=(low.slots[row], high.slots[row]))
             low.filled[row] = high.filled[row] = number
+            if self._host is not None:  # survives a device that an assertion has stopped
+                self._host[0, row].copy_(low.slots[row], non_blocking=True)
+                self._host[1, row].copy_(high.slots[row], non_blocking=True)
 
     # -- on the host
 
@@ -98,8 +104,12 @@ class Labels:
         """Fields of ``TargetRange`` for all labels so far; None where nothing is known of them."""
         return self._range(self._low, self._high) if self._ranges else None
 
-    def current(self, batch: Any) -> Mapping[str, Any] | None:
-        """The same for ``batch`` alone; reads the device."""
+    def current(self, batch: Any, number: int) -> Mapping[str, Any] | None:
+        """The same for this batch alone; reads the device, or what came from it before it stopped."""
+        if self._host is not None and self.column is not None:
+            row = number % self._host.shape[1]
+            known = self.column[0].filled[row] == number
+            return self._range(float(self._host[0, row]), float(self._host[1, row])) if known else None
         tensor = follow(batch, self.steps) if self.about and batch is not None else None
         if not isinstance(tensor, Tensor) or not tensor.numel():
             return None

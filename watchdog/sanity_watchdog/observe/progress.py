@@ -128,7 +128,7 @@ class Progress(Observer):
 
     def failed(self, at: Moment, error: BaseException) -> None:
         batch, self._batch = self._batch, None
-        found = self._scores.labels.current(batch)
+        found = self._scores.labels.current(batch, at.batch)
         if found is not None and not at.sampled:
             at.emit(TargetRange(**found, error=f"{type(error).__name__}: {error}"[:200], **at.tags()))
         self._ask(at)
