@@ -7,7 +7,7 @@ const SUBJECTS_SHOWN = 4;
 const NAME_SHOWN = 120; // characters of one name in a list
 const ROW = 16; // height of a layer in the heat map, px
 const AXIS = 20;
-const CELL = 30; // widest column of the heat map, px
+const CELL = 48; // widest column of the heat map, px
 
 const SEVERITIES = ["error", "warning", "info"];
 const WORDS = { error: "error", warning: "warning", info: "note" };
