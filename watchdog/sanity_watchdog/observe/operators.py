@@ -58,9 +58,8 @@ class OperatorWatch(Observer):
         others = [t for t in run.targets if t not in ("cpu", run.accelerator)]
         if others:
             rows = [row(t, run.asked or run.precision, torch.__version__) for t in others]
-            told = tuple(
-                r for r in rows if run.asked or r.outcome != "ignored"
-            )  # a plugin of the user's own is applied
+            # a precision plugin of the user's own is applied on every target
+            told = tuple(r for r in rows if run.asked or r.outcome != "ignored")
             at.emit(PrecisionOnTargets(rows=told, **at.tags()))
         targets = set(aims(run))
         self._list_loose(run)
