@@ -108,7 +108,7 @@ def test_constant_input_and_its_fix() -> None:
     faulty = watched(Classifier(conv(True)), loader((x.to(torch.uint8) // 255).float(), y), max_steps=2)
     same = watched(Classifier(), DataLoader(OneSample(), 32), max_steps=2)
     fixed = watched(Classifier(conv(True)), loader(x / 255, y), max_steps=2)
-    assert codes(faulty)[0] == codes(same)[0] == "WD122"
+    assert codes(faulty) == codes(same) == ["WD122"]
     assert "all 32 samples are the same" in same.alerts[0].message
     assert not codes(fixed)
     assert "WD122" in fixed.summary.judged

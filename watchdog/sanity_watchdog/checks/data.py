@@ -118,7 +118,6 @@ def constant_input(seen: FirstInputs) -> Findings:
             hint="look for an integer division (x // 255) or a normalisation applied twice"
             if floor
             else "look at __getitem__ (does it use its index?) and at the last transform of the data",
-            subjects=tuple(e.path for e in seen.entries if e.path),
             where=worst.where,
             evidence={"low": worst.low, "high": worst.high, "zeros": worst.zeros, "equal_rows": worst.equal_rows},
         )
