@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -222,6 +223,31 @@ def test_of_a_loss_written_by_hand_the_scores_are_judged() -> None:
     alert = the(watch(OwnStep(smoothed, hot())), "WD101")
     assert alert.severity is Severity.WARNING
     assert "net.2.weight is large" in alert.hint
+
+
+def test_a_regression_has_no_expected_start() -> None:
+    x = torch.randn(64, 20)
+    dog = watch(Classifier(mlp(k=20), F.mse_loss), x, x)
+    assert dog.summary.skipped["WD101"] == "mse_loss has no expected first value"
+    assert "(mse_loss)" in dog.summary.vitals["loss"]
+
+
+def test_no_tensor_of_the_step_outlives_it() -> None:
+    alive: list[weakref.ref[Tensor]] = []
+
+    def step(net: nn.Module, batch: Any) -> Tensor:
+        z = net(batch[0])
+        alive.append(weakref.ref(z))
+        return F.cross_entropy(z, batch[1]) + z.log_softmax(1).mean() * 0
+
+    class Look(L.Callback):
+        def on_before_optimizer_step(self, *args: Any) -> None:
+            left.append(sum(ref() is not None for ref in alive))
+
+    left: list[int] = []
+    dog = LossWatch(fail_on=None, select=("WD10",))
+    trainer(dog, Look(), max_steps=4).fit(OwnStep(step), loader(*blobs()))
+    assert left == [0, 0, 0, 0]
 
 
 def test_an_opaque_loss_is_named() -> None:

@@ -142,6 +142,7 @@ class LossCalls(Observer):
         if self._pending:  # manual optimisation: nothing has changed yet
             self._ask(at, loss)
         if at.run.automatic and at.trace is not None:
+            self._by_hand = None
             at.trace.release()
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -162,6 +163,7 @@ class LossCalls(Observer):
 
     def _release(self, at: Moment) -> None:
         self._pending.clear()
+        self._by_hand = None
         if at.trace is not None:
             at.trace.release()
             at.trace = None
@@ -195,6 +197,9 @@ class LossCalls(Observer):
                 numbers["objective"] = loss.detach()
             facts = self._facts(call, loss, at.run, first and call.step == 0)
             self._send(at, facts, numbers, i == main and first)
+        if first and pending and not any("seen" in numbers for _, numbers in pending):
+            reason = f"{pending[main][0].name} has no expected first value"
+            at.emit(Unseen(codes=("WD101",), reason=reason, **at.tags()))
         if first and not pending and loss is not None and is_plain(loss) and loss.numel() == 1:
             self._ask_returned(at, loss)
 
