@@ -20,6 +20,7 @@ from .moment import Moment
 from .names import named_trainable, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
+from .sampling import DENSE
 from .tensors import EDGES, HALF_LIMIT, PART, TINY, ZERO, Measuring, Statistics, part
 from .underflow import lost_shares, passed_through_half
 
@@ -52,6 +53,7 @@ class HalfWatch(Observer):
         self._held: dict[str, Tensor] = {}
         self._known: bool | None = True if autocasts_to_half(run) or has_dtype(run.module, torch.float16) else None
         self._overflowed = self._unsure = False
+        self._attempt = -1
         self._activations: Activations | None = None
         self._ends: dict[str, Any] = {}
 
@@ -73,7 +75,7 @@ class HalfWatch(Observer):
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if self._known:
+        if self._known and self._looking(at):
             gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
             if gradients:
                 some = part(gradients, self._taken)
@@ -81,7 +83,7 @@ class HalfWatch(Observer):
 
     @in_samples
     def after_backward(self, at: Moment) -> None:
-        if self._known is False:
+        if self._known is False or not self._looking(at):
             return
         gradients = {n: p.grad for n, p in self._parameters.items() if p.grad is not None}
         if not gradients:
@@ -99,6 +101,13 @@ class HalfWatch(Observer):
                 lambda values: known.update(old={n for n, u in zip(held, values["used"].tolist(), strict=True) if u}),
             )
         found.ask(at, lambda rows: self._judge(at, rows, known["scale"], known["old"]))
+
+    def _looking(self, at: Moment) -> bool:
+        """Of a late pair of samples only the first; both see the same."""
+        if at.sampled and (at.attempt <= DENSE or at.attempt != self._attempt + 1):
+            self._attempt = at.attempt
+            return True
+        return False
 
     def end(self, at: Moment) -> None:
         if self._unsure and not self._shares:
