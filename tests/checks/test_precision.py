@@ -5,9 +5,10 @@ from sanity_watchdog.checks.judge import judge
 from sanity_watchdog.checks.precision import dtype_mismatch, precision_fallback
 from sanity_watchdog.evidence.runtime import DtypeClash, NamedTensor, PrecisionUse, StepFormats
 
-WEIGHT = NamedTensor("net.0.weight", "float32", "cpu", (64, 20))
-DOUBLE = NamedTensor("batch[0]", "float64", "cpu", (32, 20))
-LABELS = NamedTensor("batch[1]", "int64", "cpu", (32,))
+WEIGHT = NamedTensor("net.0.weight", "float32", "cpu", (64, 20), "registered")
+DOUBLE = NamedTensor("batch[0]", "float64", "cpu", (32, 20), "batch")
+LABELS = NamedTensor("batch[1]", "int64", "cpu", (32,), "batch")
+INPUT = NamedTensor("input", "float64", "cpu", (32, 20))
 REFUSED = "mat1 and mat2 must have the same dtype, but got Double and Float"
 
 
@@ -25,6 +26,10 @@ FIRING = [
     (
         dtype_mismatch,
         DtypeClash(error=REFUSED, module="net.0", where="train.py:12", tensors=(DOUBLE, WEIGHT, LABELS)),
+    ),
+    (
+        dtype_mismatch,
+        DtypeClash(error=REFUSED, where="train.py:12", tensors=(INPUT, WEIGHT), batch=(DOUBLE, LABELS)),
     ),
     (dtype_mismatch, DtypeClash(error="Found dtype Long but expected Float")),
     (dtype_mismatch, StepFormats(batch=(DOUBLE, LABELS), loss="float64")),
@@ -58,13 +63,12 @@ def test_quiet(check, seen):
 
 
 def test_a_promoted_loss_and_an_emulated_format_are_no_alarm():
-    quiet = [FIRING[5], FIRING[8]]
+    quiet = [FIRING[5], FIRING[9]]
     assert {a.severity for check, seen in quiet for a in judge(seen, (check,)).alerts} == {Severity.INFO}
 
 
 def test_the_batch_is_named_before_local_variables():
-    local = NamedTensor("input", "float64", "cpu", (32, 20))
-    (alert,) = judge(DtypeClash(error=REFUSED, tensors=(local, DOUBLE, WEIGHT)), (dtype_mismatch,)).alerts
+    (alert,) = judge(DtypeClash(error=REFUSED, tensors=(INPUT, DOUBLE, WEIGHT)), (dtype_mismatch,)).alerts
     assert alert.subjects[0] == "batch[0]"
     assert "float64" in alert.message
     assert "float32" in alert.message

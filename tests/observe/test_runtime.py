@@ -210,3 +210,52 @@ def test_flex_attention_compiles_itself_and_survives():
     torch._dynamo.reset()
     assert codes(dog) == []
     assert not dog.summary.broken
+
+
+class Scaling(Classifier):
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return super().training_step(((x - x.mean()) / x.std(), y), batch_idx)
+
+
+class ByHand(Classifier):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(20, 10))
+
+    def training_step(self, batch, batch_idx):
+        x, y = batch
+        return F.cross_entropy(x @ self.table, y)
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(5, 8, batch_first=True), nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.head(self.lstm(x.reshape(-1, 4, 5))[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "subjects"),
+    [
+        (Scaling, RuntimeError, ("input", "net.0")),
+        (ByHand, RuntimeError, ("batch[0]",)),
+        (lambda: Classifier(Recurrent()), ValueError, ("input", "net.lstm")),
+        (lambda: Classifier(nn.Sequential(nn.LayerNorm(20), nn.Linear(20, 10))), RuntimeError, ("batch[0]", "net.0")),
+        (
+            lambda: Classifier(nn.Sequential(nn.Unflatten(1, (4, 5)), nn.Conv1d(4, 2, 3), nn.Flatten())),
+            RuntimeError,
+            ("input", "net.1"),
+        ),
+    ],
+    ids=["scaled", "by hand", "recurrent", "norm", "convolution"],
+)
+def test_the_float64_tensor_is_traced_to_the_batch(make, error, subjects):
+    x, y = blobs(64)
+    (alert,) = crashed(make(), x.double(), y, error=error).alerts
+    assert alert.code == "WD402"
+    assert alert.subjects == subjects
+    assert "batch[0]" in alert.hint
+    assert "float64" in alert.message

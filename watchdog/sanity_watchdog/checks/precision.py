@@ -123,15 +123,17 @@ def dtype_mismatch(seen: Formats) -> Findings:
         return
     if not isinstance(seen, DtypeClash):
         return
-    odd = _odd_one(seen.tensors)
+    odd = _odd_one(seen)
     kinds = ", ".join(dict.fromkeys(t.dtype for t in seen.tensors if t.shape))
     if odd is None:
         message = f"formats that do not fit together: {seen.error}"[:99]
         hint = "compare the dtypes of the operands in that line"
     else:
         tensor, others = odd
-        message = f"{tensor.name} is {tensor.dtype} where the weights are {others}"[:99]
-        hint = f"convert it where it is made: {tensor.name} to {others}, for data in the dataset"
+        origin = next((b.name for b in seen.batch if b.dtype == tensor.dtype), "")
+        as_well = f", as {origin} is," if origin and origin != tensor.name else ""
+        message = f"{tensor.name} is {tensor.dtype}{as_well} where the weights are {others}"[:99]
+        hint = f"convert it where it is made: {origin or tensor.name} to {others}, for data in the dataset"
     told = {"error": seen.error[:160], "dtypes": kinds, "module": seen.module}
     yield dtype_mismatch.alert(
         seen,
@@ -143,12 +145,13 @@ def dtype_mismatch(seen: Formats) -> Findings:
     )
 
 
-def _odd_one(tensors: tuple[NamedTensor, ...]) -> tuple[NamedTensor, str] | None:
-    """The tensor that does not fit the weights, and the weights' format; a batch's tensor goes first."""
-    weights = [t for t in tensors if t.name.endswith(("weight", "bias")) or ".weight" in t.name]
+def _odd_one(seen: DtypeClash) -> tuple[NamedTensor, str] | None:
+    """The tensor that does not fit the weights, and the weights' format; the batch's go first, and float64."""
+    weights = [t for t in seen.tensors if t.role == "registered"]
     if not weights:
         return None
     common = weights[0].dtype
-    others = [t for t in tensors if t.dtype != common and t not in weights]
-    others.sort(key=lambda t: (not t.name.startswith("batch"), t.dtype != "float64"))
+    others = [t for t in seen.tensors if t.dtype != common and t.role != "registered"]
+    others += [t for t in weights if t.dtype != common]
+    others.sort(key=lambda t: ("float" not in t.dtype, t.role != "batch", t.dtype != "float64"))
     return (others[0], common) if others else None

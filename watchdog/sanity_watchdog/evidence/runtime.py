@@ -33,12 +33,17 @@ class PrecisionUse(Evidence):
 
 @dataclass(frozen=True)
 class NamedTensor:
-    """A tensor at the scene: ``batch[0]``, ``net.0.weight``, a local variable."""
+    """A tensor at the scene: ``batch[0]``, ``net.0.weight``, a local variable.
+
+    Attributes:
+        role: ``registered`` (a parameter or buffer), ``batch``, or empty.
+    """
 
     name: str
     dtype: str
     device: str
     shape: tuple[int, ...] = ()
+    role: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +74,14 @@ class DtypeClash(Formats):
         error: first line of the exception.
         module: innermost module of the user's model on the way to it; empty for none.
         where: the user's ``file:line``.
-        tensors: what was at hand there.
+        tensors: what was at hand there. batch: tensors of the batch.
     """
 
     error: str
     module: str = ""
     where: str = ""
     tensors: tuple[NamedTensor, ...] = ()
+    batch: tuple[NamedTensor, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

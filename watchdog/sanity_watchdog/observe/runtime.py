@@ -89,7 +89,7 @@ class Runtime(Observer):
             loose = tuple(t.name for t in loose_tensors(at.run.module))
             at.emit(DeviceClash(**found, loose=loose, **at.tags()))
         elif DTYPE.search(scene.message):
-            at.emit(DtypeClash(**found, **at.tags()))
+            at.emit(DtypeClash(**found, batch=scene.batch, **at.tags()))
 
     def _tell(self, at: Moment) -> None:
         if not self._told:

@@ -29,9 +29,9 @@ def short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def named(name: str, tensor: Tensor) -> NamedTensor:
+def named(name: str, tensor: Tensor, role: str = "") -> NamedTensor:
     """What evidence keeps of a tensor."""
-    return NamedTensor(name, short(tensor.dtype), str(tensor.device), tuple(tensor.shape))
+    return NamedTensor(name, short(tensor.dtype), str(tensor.device), tuple(tensor.shape), role)
 
 
 class Scene:
@@ -41,7 +41,8 @@ class Scene:
         message: first line of the exception.
         module: name of the innermost module of the model on the way; empty for none.
         where: the user's line.
-        tensors: the batch's, the module's own and local variables at the scene, each once.
+        tensors: local variables and the module's own at the scene, each once, by their names in batch and model.
+        batch: tensors of the batch.
         foreign: did the exception come from below the user's code, rather than from a ``raise`` in it?
     """
 
@@ -57,6 +58,7 @@ class Scene:
             if id(owner) in modules and owner is not model:
                 self.module, inner = modules[id(owner)], owner
         self.foreign = bool(steps) and not _raises(*steps[-1])
+        self.batch = tuple(named(e.path, e.tensor, "batch") for e in elements(batch))[:SHOWN]
         self.tensors = tuple(_at_hand(frames, inner or model, self.module, batch, model))
 
 
@@ -81,19 +83,20 @@ def _at_hand(
     frames: list[FrameType], inner: nn.Module, path: str, batch: Any, model: nn.Module
 ) -> Iterator[NamedTensor]:
     """Tensors that took part, as far as the frames still show them: of the innermost module's frame and those below."""
-    known = {id(p): plain_name(n) for n, p in (*model.named_parameters(), *model.named_buffers())}
-    known |= {id(e.tensor): e.path for e in elements(batch)}
+    known = {id(p): (plain_name(n), "registered") for n, p in (*model.named_parameters(), *model.named_buffers())}
+    known |= {id(e.tensor): (e.path, "batch") for e in elements(batch)}
     first = max((i for i, f in enumerate(frames) if f.f_locals.get("self") is inner), default=max(0, len(frames) - 3))
     seen: set[int] = set()
     found: list[NamedTensor] = []
-    own: Mapping[str, Tensor | None] = {**inner._parameters, **inner._buffers} if path else {}
+    own: Mapping[str, Tensor | None] = {**inner._parameters, **inner._buffers}
     for frame in frames[first:]:
         for variable, value in frame.f_locals.items():
             for name, tensor in _tensors(variable, value):
                 if id(tensor) not in seen:
                     seen.add(id(tensor))
-                    found.append(named(known.get(id(tensor), name), tensor))
+                    true_name, role = known.get(id(tensor), (name, ""))
+                    found.append(named(true_name, tensor, role))
     for name, registered in own.items():
         if registered is not None and id(registered) not in seen:
-            found.append(named(f"{path}.{name}", registered))
+            found.append(named(f"{path}.{name}" if path else name, registered, "registered"))
     yield from found[:SHOWN]
