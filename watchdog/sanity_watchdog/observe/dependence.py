@@ -13,9 +13,10 @@ from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import Observer, in_samples, is_plain, loss_of
 from .obstacles import mixing_on_purpose, obstacle
-from .sequences import Row, sequence_of
+from .sequences import Row, row_of
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
+REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 """Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
 COUNTS = 1e-4
@@ -59,7 +60,7 @@ class DependenceWatch(Observer):
             )
         if at.run.strategy not in STRATEGIES:
             return Dependence(reason=f"strategy {at.run.strategy}", **tags)
-        call = next((c for c in trace.calls if _supervised(c)), None)
+        call = _call(trace, loss)
         if call is None or not trace.frontier:
             return Dependence(**tags)
         samples = _samples(self._batch)
@@ -70,6 +71,8 @@ class DependenceWatch(Observer):
             return Dependence(reason=reason, **tags)
         ends = {f.tensor.grad_fn for f in trace.frontier}
         if ends.isdisjoint(behind):
+            if call.name in REGRESSING:  # such as features of what a generator makes
+                return Dependence(**at.tags())
             return Dependence(connected=False, **tags)
         mixing = mixing_on_purpose(call, behind, samples, elements(self._batch), at.run.module)
         found = self._ask(trace, call, samples, set(behind))
@@ -77,7 +80,7 @@ class DependenceWatch(Observer):
 
     def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any]) -> dict[str, Any]:
         reached = [f for f in trace.frontier if f.tensor.grad_fn in behind]
-        row = sequence_of(call, reached, samples)
+        row = row_of(call, reached, samples)
         scores = row.pick(call.input)
         seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
         gradients = torch.autograd.grad(
@@ -92,7 +95,7 @@ class DependenceWatch(Observer):
             for place, gradient in zip(reached, gradients, strict=True):
                 if gradient is not None and is_plain(gradient):
                     self._measure(found, row, place, gradient.detach().abs().float(), samples)
-        if row.ids is not None:
+        if row.place is not None:
             found |= {"position": row.position, "length": row.length}
         return found
 
@@ -102,7 +105,7 @@ class DependenceWatch(Observer):
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
-        if place.ids is not None and place.ids is row.ids and mass.shape[:2] == place.ids.shape:
+        if place is row.place and mass.shape[:2] == place.data.shape[:2]:
             line = mass[row.sample].flatten(1).amax(1) if mass.ndim > 2 else mass[row.sample]
             earlier, later = float(line[: row.position + 1].amax()), line[row.position + 1 :]
             if earlier > 0 and later.numel():
@@ -119,10 +122,23 @@ def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:
     return float((others > COUNTS).float().mean()), float(others.amax())
 
 
+def _call(trace: Trace, loss: Tensor) -> LossCall | None:
+    """The first supervised call that the step's loss depends on; another training within the step is no part of it."""
+    behind = list(nodes(loss))
+    inside = None if len(behind) >= MOST else set(behind)
+    calls = (c for c in trace.calls if _supervised(c))
+    return next((c for c in calls if inside is None or getattr(c.value, "grad_fn", None) in inside), None)
+
+
 def _supervised(call: LossCall) -> bool:
     """Does it compare scores that have a graph with labels that differ?"""
     scores, target = call.input, call.target
-    if call.name not in CLASSIFYING or call.traced or call.error or not (is_plain(scores) and is_plain(target)):
+    if (
+        call.name not in (*CLASSIFYING, *REGRESSING)
+        or call.traced
+        or call.error
+        or not (is_plain(scores) and is_plain(target))
+    ):
         return False
     if scores.grad_fn is None or not scores.ndim or scores.numel() < 2 or target.numel() < 2:
         return False

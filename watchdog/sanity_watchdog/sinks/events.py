@@ -44,6 +44,7 @@ class Events:
     def __init__(self, writer: SummaryWriter, owned: bool = False) -> None:
         self._writer = writer
         self._owned = owned
+        self._path = getattr(getattr(writer, "event_writer", None), "_file_name", None)  # private
         self._last = _LAST.setdefault(writer, {})
 
     def record(self, tag: str, text: str) -> None:
@@ -104,7 +105,8 @@ class Events:
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        self._writer.flush()
+        if self._path is None or os.path.exists(self._path):
+            self._writer.flush()
 
     def close(self) -> None:
         """Close the file if it is ours."""
@@ -124,6 +126,8 @@ class Events:
     def _add(self, tag: str, step: int, value: Any) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
+        if self._path is not None and not os.path.exists(self._path):  # the writer would die of it, and the run with it
+            raise FileNotFoundError(f"{os.fsdecode(self._path)} is gone")
         self._last[tag] = step
         self._writer.add_summary(Summary(value=[value]), step)
 
