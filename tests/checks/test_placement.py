@@ -31,8 +31,8 @@ FIRING = [
             error=REFUSED,
             module="net",
             where="train.py:30",
-            tensors=(tensor("batch[0]", "cuda:0"), tensor("net.body.weight", "cuda:0"), MASK),
-            loose=("net.mask",),
+            tensors=(NamedTensor("batch[0]", "float32", "cuda:0", (8, 20), "batch"),),
+            loose=(tensor("net.shift", "cuda:0"), MASK, tensor("other.mask")),
         ),
     ),
     (device_mismatch, DeviceClash(error=REFUSED)),
@@ -85,4 +85,13 @@ def test_a_parameter_without_values_is_an_error_and_one_elsewhere_a_warning():
 def test_the_attribute_is_blamed_for_a_clash():
     (alert,) = judge(FIRING[2][1], (device_mismatch,)).alerts
     assert alert.subjects[0] == "net.mask"
+    assert alert.message == "net.mask is on cpu, the others on cuda:0"
     assert "register_buffer" in alert.hint
+
+
+def test_without_an_attribute_the_odd_tensor_is_blamed():
+    weight = NamedTensor("net.0.weight", "float32", "cuda:0", (4, 4), "registered")
+    seen = DeviceClash(error=REFUSED, module="net.0", tensors=(tensor("input"), tensor("mask"), weight))
+    (alert,) = judge(seen, (device_mismatch,)).alerts
+    assert alert.message == "input is on cpu, the others on cuda:0"
+    assert alert.subjects == ("input", "mask", "net.0")

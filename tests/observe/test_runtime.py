@@ -156,6 +156,7 @@ def test_a_tensor_on_another_device_is_explained():
     dog = crashed(Classifier(Stray()), *blobs(64))
     assert codes(dog) == ["WD403"]
     assert dog.alerts[0].subjects[0] == "net.shift"
+    assert dog.alerts[0].message == "net.shift is on meta, the others on cpu"
 
 
 class Empty(Classifier):

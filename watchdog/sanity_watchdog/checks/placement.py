@@ -1,5 +1,7 @@
 """Devices: where the model's tensors and its data are."""
 
+from collections import Counter
+
 from ..alerts import Severity
 from ..evidence.runtime import DeviceClash, Devices, LooseAttributes, LoosePlacement, Placement
 from .check import Findings, check
@@ -63,19 +65,18 @@ def device_mismatch(seen: Devices) -> Findings:
 
 
 def _clash(seen: DeviceClash) -> Findings:
-    devices = dict.fromkeys(t.device for t in seen.tensors if t.shape)
-    fewest = min(devices, key=lambda d: sum(t.device == d for t in seen.tensors), default="")
-    odd = [t.name for t in seen.tensors if t.device == fewest] if len(devices) > 1 else []
-    loose = [name for name in seen.loose if name.rpartition(".")[0] == seen.module or name in odd]
-    culprits = loose or odd
-    what = f"{culprits[0]} is on {fewest}, the others are not" if culprits and fewest else seen.error
+    devices = Counter(t.device for t in seen.tensors if t.shape)
+    home = next((t.device for t in seen.tensors if t.role), max(devices, key=lambda d: devices[d], default=""))
+    loose = [t for t in seen.loose if t.device != home and t.name.rpartition(".")[0] == seen.module]
+    culprits = loose or [t for t in seen.tensors if t.shape and t.device != home]
+    what = f"{culprits[0].name} is on {culprits[0].device}, the others on {home}" if home and culprits else seen.error
     hint = "register it as a buffer: self.register_buffer(…)" if loose else "move it there, or make it with device="
     told = {"error": seen.error[:160], "devices": ", ".join(devices), "module": seen.module}
     yield device_mismatch.alert(
         seen,
         what[:99],
         hint=hint,
-        subjects=(*culprits, *((seen.module,) if seen.module else ())),
+        subjects=dict.fromkeys((*(t.name for t in culprits), *((seen.module,) if seen.module else ()))),
         where=seen.where,
         evidence={k: v for k, v in told.items() if v},
     )

@@ -105,7 +105,7 @@ class DeviceClash(Devices):
     module: str = ""
     where: str = ""
     tensors: tuple[NamedTensor, ...] = ()
-    loose: tuple[str, ...] = ()
+    loose: tuple[NamedTensor, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,7 +86,7 @@ class Runtime(Observer):
             "tensors": scene.tensors,
         }
         if DEVICE.search(scene.message):
-            loose = tuple(t.name for t in loose_tensors(at.run.module))
+            loose = tuple(named(t.name, t.tensor) for t in loose_tensors(at.run.module) if t.tensor.ndim)
             at.emit(DeviceClash(**found, loose=loose, **at.tags()))
         elif DTYPE.search(scene.message):
             at.emit(DtypeClash(**found, batch=scene.batch, **at.tags()))
