@@ -24,6 +24,7 @@ CAUSAL = replace(SEPARATE, shape=(768, 64), later=0.0, position=11, length=24)
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, MIXED),
     (mixed_samples, replace(MIXED, sharing=0.5, influence=2e-4)),
+    (mixed_samples, replace(SEPARATE, sequential="lstm", reason="hooks on the graph")),
     (sees_the_future, replace(CAUSAL, later=0.7)),
     (sees_the_future, replace(CAUSAL, later=math.inf)),
     (input_ignored, replace(SEPARATE, connected=False)),

@@ -116,6 +116,73 @@ def test_the_future(layout: str, causal: bool) -> None:
     assert "WD132" in dog.summary.judged
 
 
+class Forecast(L.LightningModule):
+    """Predicts the next value of a series."""
+
+    def __init__(self, both_ways: bool) -> None:
+        super().__init__()
+        self.inp = nn.Linear(3, W)
+        self.rnn = nn.GRU(W, W, batch_first=True, bidirectional=both_ways)
+        self.head = nn.Linear(2 * W if both_ways else W, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x = batch[0]
+        return F.mse_loss(self.head(self.rnn(self.inp(x[:, :-1]))[0]), x[:, 1:])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), 1e-3)
+
+
+class OneHot(nn.Module):
+    def __init__(self, both_ways: bool) -> None:
+        super().__init__()
+        self.inp = nn.Linear(V, W)
+        self.rnn = nn.GRU(W, W, batch_first=True, bidirectional=both_ways)
+        self.head = nn.Linear(2 * W if both_ways else W, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.rnn(self.inp(F.one_hot(ids, V).float()))[0])
+
+
+@pytest.mark.parametrize("both_ways", [True, False])
+def test_the_future_of_values_and_of_one_hot_rows(both_ways: bool) -> None:
+    for module, data in (
+        (Forecast(both_ways), torch.randn(32, T, 3)),
+        (Next(OneHot(both_ways)), text()),
+    ):
+        dog = watched(module, loader(data, batch_size=8), max_steps=1)
+        assert_awake(dog)
+        assert ("WD132" in codes(dog)) == both_ways
+        assert "WD132" in dog.summary.judged
+
+
+class Last(nn.Module):
+    def __init__(self, batch_first: bool, turn: bool = False) -> None:
+        super().__init__()
+        self.rnn, self.head, self.turn = nn.LSTM(5, W, batch_first=batch_first), nn.Linear(W, K), turn
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.turn:
+            return self.head(self.rnn(x.transpose(0, 1))[0][-1])
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+@pytest.mark.parametrize(("net", "found"), [(Last(False), True), (Last(True), False), (Last(False, True), False)])
+def test_a_recurrent_layer_that_takes_the_batch_for_time(net: nn.Module, found: bool) -> None:
+    dog = watched(Classifier(net), loader(*sequences(), batch_size=16), max_steps=1)
+    assert_awake(dog)
+    assert ("WD131" in codes(dog)) == found
+
+
+def test_mixed_samples_of_a_regression() -> None:
+    x, _ = sequences()
+    for first in (True, False):
+        module = Classifier(Encoder(first), lambda z, y: F.mse_loss(z[:, 0], y))
+        dog = watched(module, loader(x, torch.randn(64), batch_size=16), max_steps=1)
+        assert_awake(dog)
+        assert ("WD131" in codes(dog)) != first
+
+
 def test_masked_tokens_may_be_seen_from_both_sides() -> None:
     torch.manual_seed(0)
     dog = watched(Masked(Decoder(causal=False)), loader(text(), batch_size=8), max_steps=1)

@@ -20,7 +20,8 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
     weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
-    influence above 10⁻⁴ of the sample's own.
+    influence above 10⁻⁴ of the sample's own. Where the batch enters a recurrent layer first, its axes are compared with
+    ``batch_first``.
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.
@@ -32,11 +33,20 @@ def mixed_samples(seen: Dependence) -> Findings:
     losses, graphs, and pairs that are mixed on purpose are not judged.
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
-    functions, compiled parts, sharded strategies. Needs a classification loss and four samples.
+    functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
     """
-    if seen.reason or seen.mixing_reason:
+    hint = "look for the wrong axis: batch_first=True, dim= of softmax, mean and norms, view for transpose"
+    if seen.sequential:
+        yield mixed_samples.alert(
+            seen,
+            f"{seen.sequential} takes the {seen.samples} samples for the steps of one sequence: batch_first=False",
+            hint="batch_first=True, or give it (time, batch, features)",
+            where=seen.where,
+            evidence={"samples": seen.samples},
+        )
+    elif seen.reason or seen.mixing_reason:
         yield Skip(seen.reason or seen.mixing_reason)
     elif math.isnan(seen.sharing) or seen.samples < FEWEST:
         yield Skip("the axis of the batch was not recognised, or it has fewer than four samples")
@@ -44,7 +54,7 @@ def mixed_samples(seen: Dependence) -> Findings:
         yield mixed_samples.alert(
             seen,
             f"the scores of one sample depend on {seen.sharing:.0%} of the other samples ({number(seen.influence)})",
-            hint="look for the wrong axis: batch_first=True, dim= of softmax, mean and norms, view for transpose",
+            hint=hint,
             where=seen.where,
             evidence={"samples": seen.samples, "sharing": seen.sharing, "influence": seen.influence},
         )
@@ -52,10 +62,10 @@ def mixed_samples(seen: Dependence) -> Findings:
 
 @check("WD132", "sees-the-future", Severity.ERROR, Dependence, implied_by=("WD131",))
 def sees_the_future(seen: Dependence) -> Findings:
-    """A language model's scores depend on tokens that come later than the one they are for.
+    """Predictions of the next token or value depend on later ones.
 
-    **What it sees.** The gradient of the scores at one position with respect to the embeddings of its own sequence,
-    from the graph of the first step. Only where the targets are the ids of that embedding, shifted by one.
+    **What it sees.** The gradient of the prediction at one position with respect to the entering values of its own
+    sequence, from the graph of the first step. Only where the targets are that input, shifted by one.
 
     **Why it matters.** The model copies the answer: the loss falls to nearly nothing, and generation is noise.
 
@@ -72,7 +82,7 @@ def sees_the_future(seen: Dependence) -> Findings:
     if seen.reason or seen.causal_reason:
         yield Skip(seen.reason or seen.causal_reason)
     elif math.isnan(seen.later):
-        yield Skip("the targets are not the ids of an embedding, shifted by one")
+        yield Skip("the targets are not an input, shifted by one")
     elif not seen.later <= INFLUENCE:
         yield sees_the_future.alert(
             seen,

@@ -18,6 +18,7 @@ class Dependence(Evidence):
         influence: the largest of them, relative to the row's own sample.
         later: influence of later positions relative to that of the earlier ones, NaN where it was not asked.
         position: the row's position. length: positions of its sequence.
+        sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
     """
 
@@ -31,6 +32,7 @@ class Dependence(Evidence):
     later: float = math.nan
     position: int = -1
     length: int = 0
+    sequential: str = ""
     reason: str = ""
     mixing_reason: str = ""
     causal_reason: str = ""

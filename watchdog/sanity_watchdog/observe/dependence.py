@@ -12,13 +12,15 @@ from .calls import Frontier, LossCall, Trace
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import Observer, in_samples, is_plain, loss_of
-from .obstacles import mixing_on_purpose, obstacle
+from .obstacles import batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Row, row_of
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 """Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
+POINTWISE = ("embedding", "linear")
+"""Layers that keep positions apart: behind others, what entered cannot be told from its neighbours."""
 COUNTS = 1e-4
 
 
@@ -55,9 +57,8 @@ class DependenceWatch(Observer):
     def _look(self, at: Moment, loss: Tensor) -> Dependence:
         trace, tags = at.trace, at.tags()
         if trace is None or not trace.followed:
-            return Dependence(
-                reason="compiled step" if trace is not None and trace.compiled else "step not seen", **tags
-            )
+            compiled = trace is not None and trace.compiled
+            return Dependence(reason="compiled step" if compiled else "the step was not followed", **tags)
         if at.run.strategy not in STRATEGIES:
             return Dependence(reason=f"strategy {at.run.strategy}", **tags)
         call = _call(trace, loss)
@@ -66,6 +67,7 @@ class DependenceWatch(Observer):
         samples = _samples(self._batch)
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
+        tags |= {"sequential": batch_as_time(trace.frontier, samples, at.run.module)}
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
         if reason:
             return Dependence(reason=reason, **tags)
@@ -105,7 +107,7 @@ class DependenceWatch(Observer):
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
-        if place is row.place and mass.shape[:2] == place.data.shape[:2]:
+        if place is row.place and place.operation in POINTWISE and mass.shape[:2] == place.data.shape[:2]:
             line = mass[row.sample].flatten(1).amax(1) if mass.ndim > 2 else mass[row.sample]
             earlier, later = float(line[: row.position + 1].amax()), line[row.position + 1 :]
             if earlier > 0 and later.numel():
@@ -123,22 +125,22 @@ def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:
 
 
 def _call(trace: Trace, loss: Tensor) -> LossCall | None:
-    """The first supervised call that the step's loss depends on; another training within the step is no part of it."""
+    """The first supervised call that the step's loss depends on, of labels if there is one.
+
+    Another training within the step is no part of it.
+    """
     behind = list(nodes(loss))
     inside = None if len(behind) >= MOST else set(behind)
-    calls = (c for c in trace.calls if _supervised(c))
+    calls = sorted((c for c in trace.calls if _supervised(c)), key=lambda c: c.name in REGRESSING)
     return next((c for c in calls if inside is None or getattr(c.value, "grad_fn", None) in inside), None)
 
 
 def _supervised(call: LossCall) -> bool:
     """Does it compare scores that have a graph with labels that differ?"""
     scores, target = call.input, call.target
-    if (
-        call.name not in (*CLASSIFYING, *REGRESSING)
-        or call.traced
-        or call.error
-        or not (is_plain(scores) and is_plain(target))
-    ):
+    if call.name not in (*CLASSIFYING, *REGRESSING) or call.traced or call.error:
+        return False
+    if not is_plain(scores) or not is_plain(target):
         return False
     if scores.grad_fn is None or not scores.ndim or scores.numel() < 2 or target.numel() < 2:
         return False

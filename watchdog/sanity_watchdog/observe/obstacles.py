@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from .batches import Element
-from .calls import LossCall, Trace
+from .calls import Frontier, LossCall, Trace
 from .nodes import nodes
 
 GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "SegmentReduce", "IndexSelect")
@@ -71,3 +71,14 @@ def _adjacency(tensor: Tensor, samples: int) -> bool:
         return True
     edges = not tensor.is_floating_point() and tensor.ndim == 2 and len(tensor) == 2 and samples != 2
     return edges or (tensor.ndim == 2 and tuple(tensor.shape) == (samples, samples))
+
+
+def batch_as_time(frontier: Iterable[Frontier], samples: int, module: nn.Module) -> str:
+    """The recurrent function that takes the axis of the batch for that of time; empty where there is none."""
+    if any(m.batch_first for m in module.modules() if isinstance(m, nn.RNNBase)):
+        return ""
+    for place in frontier:
+        recurrent = place.operation in ("lstm", "gru", "rnn_tanh", "rnn_relu") and place.data.ndim == 3
+        if recurrent and samples > 1 and len(place.data) == samples != place.data.shape[1]:
+            return place.operation
+    return ""
