@@ -76,6 +76,27 @@ def test_a_nan_gradient_in_the_last_step_is_not_lost() -> None:
     assert codes(watched(Last(), watchdog=only(), max_steps=6))[0] == "WD211"
 
 
+def test_what_is_unfrozen_later_is_looked_at() -> None:
+    class Unfreezes(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.ModuleDict({"body": nn.Linear(20, 16), "head": nn.Linear(16, 10)}))
+            self.net["body"].requires_grad_(False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            if batch_idx == 2:
+                self.net["body"].requires_grad_(True)
+                self.optimizers().add_param_group({"params": self.net["body"].parameters()})
+            return F.cross_entropy(self.net["head"]((self.net["body"](x) * 0.0).sqrt()), y)
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.net["head"].parameters(), 1e-3)
+
+    found = alert(watched(Unfreezes(), watchdog=only()), "WD211")
+    assert found.step == 2
+    assert set(found.subjects) == {"net.body.bias", "net.body.weight"}
+
+
 def test_only_operations_on_the_way_are_suspected() -> None:
     a, b = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     loss = (a.sqrt() + b.log().exp()).sum()

@@ -13,7 +13,7 @@ class LostUpdates(Evidence):
         shares: pooled over all half-precision parameters, one per sample with a real step and a rate above 0.
         dtype: format of the weights.
         parameters: parameters in that format, by name; those that lost most first, at most 64.
-        tensors: how many there are.
+        tensors: how many were compared.
         rate: learning rate of the last sample.
         native_bf16: does the device compute in bfloat16 natively?
     """

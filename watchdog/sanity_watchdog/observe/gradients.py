@@ -18,7 +18,7 @@ from ..evidence.scaler import ClippedNorms
 from .formats import live_scaler, scale_of
 from .graph import risky_operations
 from .moment import Moment
-from .names import named_trainable, parameter_owners
+from .names import named_all, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
@@ -62,7 +62,7 @@ class GradientWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
-        self._parameters = named_trainable(run.module)
+        self._parameters = named_all(run.module)
         self._names = {id(p): name for name, p in self._parameters.items()}
         tables = (nn.Embedding, nn.EmbeddingBag)
         owners = parameter_owners(run.module)

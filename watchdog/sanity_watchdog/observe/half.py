@@ -17,7 +17,7 @@ from .activations import Activations
 from .formats import autocasts_to_half, has_dtype, live_scaler, native_bf16, scale_of
 from .intercept import anything_compiled
 from .moment import Moment
-from .names import named_trainable, parameter_owners
+from .names import named_all, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
@@ -39,7 +39,7 @@ class HalfWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
-        self._parameters = named_trainable(run.module)
+        self._parameters = named_all(run.module)
         self._numels = {name: p.numel() for name, p in self._parameters.items()}
         self._index = {name: i for i, name in enumerate(self._parameters)}
         tables = (nn.Embedding, nn.EmbeddingBag)

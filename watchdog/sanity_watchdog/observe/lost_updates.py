@@ -11,7 +11,7 @@ from ..evidence.base import Evidence
 from ..evidence.half_weights import LostUpdates
 from .formats import HALF, native_bf16
 from .moment import Moment
-from .names import named_trainable
+from .names import named_all
 from .observer import Observer, in_samples
 from .run import Run
 from .scaler import inner
@@ -31,7 +31,7 @@ class LostUpdateWatch(Observer):
     codes = ("WD204",)
 
     def start(self, run: Run, at: Moment) -> None:
-        self._half = {n: p for n, p in named_trainable(run.module).items() if p.dtype in HALF}
+        self._half = {n: p for n, p in named_all(run.module).items() if p.dtype in HALF}
         self._names = {id(p): n for n, p in self._half.items()}
         self._bf16 = native_bf16(run.device)
         self._shares: deque[float] = deque(maxlen=HISTORY)
@@ -98,7 +98,7 @@ class LostUpdateWatch(Observer):
                 shares=tuple(self._shares),
                 dtype=str(self._half[names[0]].dtype).removeprefix("torch."),
                 parameters=tuple(n for share, n in sorted(each, key=lambda x: -x[0]) if share > 0)[:SHOWN],
-                tensors=len(self._half),
+                tensors=len(names),
                 rate=float("nan") if rate is None else float(rate),
                 native_bf16=self._bf16,
                 **at.tags(),

@@ -23,6 +23,11 @@ def named_trainable(module: nn.Module) -> dict[str, Tensor]:
     return {plain_name(name): p for name, p in module.named_parameters() if p.requires_grad}
 
 
+def named_all(module: nn.Module) -> dict[str, Tensor]:
+    """All parameters by their first name, in registration order: what is frozen now may be trained later."""
+    return {plain_name(name): p for name, p in module.named_parameters()}
+
+
 def parameter_owners(module: nn.Module) -> dict[str, nn.Module]:
     """The module that registered a parameter, by the parameter's first name."""
     seen: set[int] = set()

@@ -90,7 +90,10 @@ class ScalerWatch(Observer):
 
     def _ask(self, at: Moment, optimizer: Optimizer) -> None:
         asked = {"scale": scale_of(self._run, self._run.device)}
-        steps = next((s["step"] for s in optimizer.state.values() if isinstance(s.get("step"), Tensor)), None)
+        steps = next(
+            (s["step"] for s in optimizer.state.values() if isinstance(s, dict) and isinstance(s.get("step"), Tensor)),
+            None,
+        )
         if unscales_itself(optimizer) and steps is not None and steps.device == asked["scale"].device:
             asked["steps"] = steps
         attempts, key = self._attempts, id(optimizer)

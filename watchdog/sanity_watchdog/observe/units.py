@@ -11,7 +11,7 @@ from ..evidence.readings import Unseen
 from ..evidence.units import SilentLayer, SilentUnits
 from .formats import autocasts_to_half, has_dtype, live_scaler
 from .moment import Moment
-from .names import named_trainable, parameter_owners
+from .names import named_all, parameter_owners
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 
@@ -43,7 +43,7 @@ class UnitWatch(Observer):
     codes = ("WD214",)
 
     def start(self, run: Run, at: Moment) -> None:
-        self._parameters = named_trainable(run.module)
+        self._parameters = named_all(run.module)
         owners = parameter_owners(run.module)
         biases = {
             name: (p, owners[name])
