@@ -50,7 +50,7 @@ def changing_shapes(seen: Shapes, *, most_shapes: int = MOST_SHAPES, share_once:
         for where, calls in _by_line(seen.calls).items():
             yield changing_shapes.alert(
                 seen,
-                f"the shape of {calls[0].name}'s result depends on values; {aims} compiles for each"[:99],
+                f"the shape of {calls[0].name}'s result depends on values: a graph for each on {aims}"[:99],
                 hint="keep the shape fixed: torch.where or a weighted sum in place of a boolean index or nonzero",
                 subjects=dict.fromkeys(c.module or c.name for c in calls),
                 where=where,
@@ -72,7 +72,7 @@ def changing_shapes(seen: Shapes, *, most_shapes: int = MOST_SHAPES, share_once:
     if seen.distinct > most_shapes or endless:
         yield changing_shapes.alert(
             seen,
-            f"{seen.distinct} different shapes in {seen.batches} batches; {aims} compiles a graph for each",
+            f"{seen.distinct} different shapes in {seen.batches} batches: as many graphs to compile on {aims}",
             hint="pad to one length or to a few buckets, and use drop_last=True",
             subjects=("batch",),
             evidence={"targets": aims, "once": seen.once, "examples": "; ".join(seen.examples)},
@@ -137,7 +137,7 @@ def host_read_in_step(seen: HostReads) -> Findings:
         count = sum(c.calls for c in calls)
         yield host_read_in_step.alert(
             seen,
-            f"{count} {'value' if count == 1 else 'values'} read on the host in the step; {aims} waits for each",
+            f"{count} {'value' if count == 1 else 'values'} read on the host in the step, each a wait on {aims}",
             hint="keep it a tensor: log the tensor itself, torch.where instead of if, clamp instead of max(float(…))",
             subjects=dict.fromkeys(c.module or c.name for c in calls),
             where=where,
