@@ -70,6 +70,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(LOGS, origin=Origin("log_softmax", (32, 10), 0, "model.py:12"), log_error=2.0)),
     (wrong_loss_input, replace(LOGITS, low=0.0, high=0.3, column_error=1e-7, sum_error=0.8)),
     (wrong_loss_input, replace(BINARY, low=-3.0, high=-0.1, origin=Origin("logsigmoid", (32, 6), None, "model.py:12"))),
+    (wrong_loss_input, replace(BINARY, function="binary_cross_entropy", logits=False, error="RuntimeError: x")),
     (wrong_loss_input, replace(KL, log_error=1.4, sum_error=1e-7, low=0.0, high=0.9)),
     (wrong_loss_input, replace(KL, log_error=3.0, sum_error=4.0, low=-1.0, high=2.0)),
     (wrong_loss_input, replace(KL, target_low=-4.0, target_high=-0.1)),
@@ -94,6 +95,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(LOGITS, origin=Origin("softmax", (4, 8, 10), 2), shape=(32, 10))),
     (wrong_loss_input, replace(LOGS, shape=(4, 10, 10), origin=Origin("log_softmax", (4, 10, 10), 2))),
     (wrong_loss_input, BINARY),
+    (wrong_loss_input, replace(BINARY, logits=False, low=0.0, high=1.0)),
     (wrong_loss_input, KL),
     (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),
 ]

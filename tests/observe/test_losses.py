@@ -413,9 +413,11 @@ def labelled(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         (lambda y: y - 1, "ignore_index=-1", IndexError),
         (lambda y: y.float(), "labels.long()", RuntimeError),
         (lambda y: F.one_hot(y, 10), "argmax(1)", RuntimeError),
+        (lambda y: y.int(), "labels.long()", RuntimeError),
+        (lambda y: y[:, None], "squeeze(1)", RuntimeError),
         (lambda y: y * 0 - 100, "skip such batches", None),
     ],
-    ids=["from one", "minus one", "float", "one-hot", "all ignored"],
+    ids=["from one", "minus one", "float", "one-hot", "int32", "column", "all ignored"],
 )
 def test_bad_targets_are_explained_also_where_they_crash(change: Any, words: str, raises: Any) -> None:
     dog = LossWatch(fail_on=None, select=("WD10",))
@@ -437,6 +439,23 @@ def test_labels_are_explained_before_a_device_could_assert(monkeypatch: pytest.M
         trainer(dog).fit(Classifier(), loader(*labelled(lambda y: y + 1), shuffle=False))
     assert explained == [1]
     assert "start at 1" in the(dog, "WD105").hint
+
+
+@pytest.mark.parametrize(
+    ("loss", "code", "words"),
+    [
+        (lambda z, y: F.binary_cross_entropy(z, F.one_hot(y, 10).float()), "WD103", "with_logits"),
+        (lambda z, y: F.binary_cross_entropy_with_logits(z[:, :1], (y % 2).float()), "WD105", "same shape"),
+        (lambda z, y: F.cross_entropy(z.reshape(4, 8, 10), y.reshape(4, 8)), "WD105", "axis 1"),
+    ],
+    ids=["scores into bce", "column into bce", "classes last"],
+)
+def test_calls_that_raise_are_explained(loss: Any, code: str, words: str) -> None:
+    dog = LossWatch(fail_on=None, select=("WD10",))
+    with pytest.raises((RuntimeError, ValueError)):
+        trainer(dog).fit(Classifier(loss=loss), loader(*blobs()))
+    assert codes(dog) == [code]
+    assert words in the(dog, code).hint
 
 
 def test_masks_of_bytes_have_no_floor() -> None:

@@ -182,6 +182,11 @@ def _wrong_binary(seen: BinaryLoss) -> tuple[str, str]:
     origin = seen.origin.name if seen.origin is not None else ""
     if seen.logits and origin in ("log_softmax", "logsigmoid"):
         return f"gets the output of {origin}", f"give it the scores: remove the {origin} before the loss"
+    if not seen.logits and not (seen.low >= 0 and seen.high <= 1):
+        return (
+            f"gets {seen.low:.3g} to {seen.high:.3g}; probabilities lie in [0, 1]",
+            "use binary_cross_entropy_with_logits for scores, or a sigmoid before the loss",
+        )
     return "", ""
 
 

@@ -96,6 +96,8 @@ def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
 
 def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
     error, k = Severity.ERROR, seen.classes
+    if seen.error and _has_classes_last(seen):
+        return _raised(seen)
     if seen.valid == 0:
         if seen.reduction == "mean" and seen.total:
             return (
@@ -123,29 +125,29 @@ def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
     return (error, "", "") if not seen.error else _raised(seen)
 
 
+def _has_classes_last(seen: TargetRange) -> bool:
+    return len(seen.input_shape) > 2 and seen.shape == seen.input_shape[:-1]
+
+
 def _raised(seen: TargetRange) -> tuple[Severity, str, str]:
-    if (
-        seen.shape
-        and seen.input_shape
-        and seen.dtype.startswith(("float", "bfloat"))
-        and len(seen.shape) < len(seen.input_shape)
-    ):
-        return (
-            Severity.ERROR,
-            f"{seen.function} got labels {seen.shape} as {seen.dtype}; class indices are int64",
-            "use labels.long()",
-        )
-    if seen.dtype.startswith("int") and seen.shape == seen.input_shape and seen.input_shape:
-        return (
-            Severity.ERROR,
-            f"{seen.function} got int64 targets {seen.shape} of the scores' own shape",
-            "use labels.argmax(1) for one-hot labels, or labels.float() for probabilities",
-        )
-    return (
-        Severity.ERROR,
-        f"{seen.function} of {seen.input_shape} and targets {seen.shape} ({seen.dtype}) raised",
-        f"fix the call: {seen.error}"[:200],
-    )
+    """What the shapes and formats say of a call that raised."""
+    scores, targets, error = seen.input_shape, seen.shape, Severity.ERROR
+    text = f"{seen.function} got targets {targets} as {seen.dtype} for scores {scores}"
+    if seen.function in BINARY or seen.function in SIGNED:
+        same = math.prod(scores) == math.prod(targets)
+        fix = "give both the same shape, such as scores.squeeze(1)" if same else f"fix the call: {seen.error}"
+        return error, text, fix[:200]
+    if seen.dtype.startswith(("float", "bfloat")) and len(targets) < len(scores):
+        return error, text, "use labels.long(): class indices are int64"
+    if targets == scores and scores:
+        return error, text, "use labels.argmax(1) for one-hot labels, or labels.float() for probabilities"
+    if seen.dtype in ("int32", "int16", "int8", "uint8", "bool"):
+        return error, text, "use labels.long(): class indices are int64"
+    if len(targets) == len(scores) and targets[1:2] == (1,):
+        return error, text, "use labels.squeeze(1): one class index per sample"
+    if _has_classes_last(seen):
+        return error, text, "the classes must be axis 1: use scores.movedim(-1, 1), or flatten both"
+    return error, text, f"fix the call: {seen.error}"[:200]
 
 
 @check("WD111", "padding-in-loss", Severity.WARNING, TokenTargets)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..evidence.base import Evidence
 from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
 from ..evidence.readings import Scalars, Vital
-from ..evidence.targets import LabelHistory, TargetRange
+from ..evidence.targets import TargetRange
 from .bounded import class_axis
 from .calls import LossCall
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
@@ -18,7 +18,6 @@ from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIG
 BITS = 1 / math.log(2)
 FACTOR = 1e-3
 """Relative; two float32 results of the same numbers differ by less."""
-HISTORY = 64
 LOG_ERROR = 0.1
 """Largest logsumexp of log-probabilities in half precision; scores that are further off have no expected loss."""
 
@@ -84,8 +83,13 @@ class Facts:
 
 def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
     """What the call shows: itself, and the range of its targets."""
-    if not facts.error and facts.kind != "scores":
+    outside = facts.function == "binary_cross_entropy" and not (
+        values.get("low", 0) >= 0 and values.get("high", 1) <= 1
+    )
+    if facts.kind != "scores" and (outside or not facts.error):
         yield _seen(facts, values, tags)
+    if outside and facts.error:
+        return
     if facts.kind in ("softmax", "binary", "signed") and (facts.error or "label_low" in values):
         yield target_range(facts, values, tags)
 
@@ -106,6 +110,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
         "high": get("high"),
         "origin": facts.origin,
         "followed": facts.followed,
+        "error": facts.error,
         "negated": facts.minimises and abs(_factor(values) + 1) < FACTOR,
         **tags,
     }
@@ -267,31 +272,3 @@ def opening(facts: Facts, values: Values, started: FirstLoss | None, tags: Tags)
     yield Vital(key="loss", text=f"first loss {started.seen:.3f}{each} ({equals}{total})", **tags)
     error = {"first_loss_error": started.standard_error} if math.isfinite(started.standard_error) else {}
     yield Scalars(values={"first_loss": started.seen, "ln_k": started.expected, **error}, **tags)
-
-
-class LabelLedger:
-    """Labels per loss call over the samples so far, on the host."""
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], tuple[list[int], list[int], int]] = {}
-
-    def take(self, facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
-        """Add one call; yields the history so far."""
-        if facts.kind != "softmax" or facts.soft or tags["stage"] != "train" or not values.get("valid"):
-            return
-        counts, highs, distinct = self._seen.get((facts.function, facts.where), ([], [], 0))
-        counts.append(int(values["valid"]))
-        highs.append(max(int(values["label_high"]), highs[-1] if highs else 0))
-        distinct = max(distinct, int(values["distinct"]))
-        self._seen[facts.function, facts.where] = counts, highs, distinct
-        del counts[:-HISTORY], highs[:-HISTORY]
-        yield LabelHistory(
-            function=facts.function,
-            where=facts.where,
-            classes=int(values["k"]),
-            counts=tuple(counts),
-            highs=tuple(highs),
-            distinct=distinct,
-            tokens=not facts.whole_samples or bool(values["positions"] or values["first_only"]),
-            **tags,
-        )

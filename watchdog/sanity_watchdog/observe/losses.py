@@ -17,8 +17,9 @@ from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .fastpath import has_fast_path
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
+from .label_ledger import LabelLedger
 from .lineage import Lineage
-from .loss_evidence import Facts, LabelLedger, evidence_of, first_loss, opening, target_range
+from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
 from .loss_statistics import DISTANCES, LABELS, head_scale, labels, measure, scores_alone
 from .moment import Moment
 from .names import parameter_names
