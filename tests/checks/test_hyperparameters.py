@@ -41,6 +41,7 @@ QUIET = [
         replace(ADAMW, betas=(0.5, 0.999)),
         replace(ADAMW, betas=(0.0, 0.9)),
         replace(ADAMW, betas=(0.95, 0.95)),
+        replace(ADAMW, betas=(0.95, 0.9)),
         replace(ADAMW, betas=(0.9, 0.99), kind="Lion", weight_decay=10.0, lr=1e-4, peak=1e-4),
         replace(ADAMW, kind="Adam", decoupled=False, weight_decay=0.5, lr=0.5, peak=0.5),
         replace(ADAMW, weight_decay=1.0),

@@ -61,6 +61,7 @@ FIRING = [
     (zeroed_parameter, seen(trace(now=HALF), HEALTHY)),
     (zeroed_parameter, seen(trace(now=TENTH), HEALTHY)),
     (zeroed_parameter, seen(trace(now=STEPPED), trace("net.2.weight", now=STEPPED))),
+    (zeroed_parameter, seen(trace(now=TENTH), trace("net.2.weight", now=TENTH))),
     (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=5), HEALTHY)),
     (stuck_at_zero, seen(trace("lora.a", **ALWAYS_ZERO, idle=6), trace("lora.b", **ALWAYS_ZERO, idle=5))),
     (non_finite_parameter, seen(trace(now=NAN), HEALTHY)),

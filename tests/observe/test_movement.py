@@ -5,6 +5,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from sanity_watchdog import SanityWatchdog
@@ -76,6 +77,11 @@ def test_a_restored_layer_does_not_move() -> None:
         pytest.param(lambda: Classifier(lr=1e-3), {"precision": "bf16-true"}, id="bf16-weights"),
         pytest.param(lambda: Classifier(lr=1e-3), {"accumulate_grad_batches": 3}, id="accumulation"),
         pytest.param(lambda: Classifier(lr=1e-3, maximize=True, loss=lambda z, y: -z.square().mean()), {}, id="reward"),
+        pytest.param(
+            lambda: Classifier(lr=1e-3, maximize=True, loss=lambda z, y: -1.0 * F.cross_entropy(z, y)),
+            {},
+            id="two-signs",
+        ),
     ],
 )
 def test_healthy_rates_are_quiet(build: Any, settings: dict[str, Any]) -> None:
@@ -89,7 +95,7 @@ class WarmUp(Classifier):
 
     def configure_optimizers(self) -> Any:
         optimizer = AdamW(self.parameters(), 1e-3)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s / 40) ** 4))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, (s / 40) ** 8))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from tests.runs import Classifier, assert_awake, blobs, codes, loader, mlp, trainer, watched
 from torch import nn
 
 from sanity_watchdog import ParameterWatch, SanityWatchdog
 from sanity_watchdog.alerts import Severity
+from tests.runs import Classifier, assert_awake, blobs, codes, loader, mlp, trainer, watched
 
 
 def watch() -> SanityWatchdog:
@@ -157,6 +157,13 @@ def pruned() -> nn.Sequential:
 def test_initialisation(build: Any, expected: set[str]) -> None:
     dog = watched(Classifier(build()), loader(*blobs(512)), watchdog=watch(), max_steps=12)
     assert set(codes(dog)) & {"WD301", "WD302", "WD303", "WD304"} == expected
+    assert_awake(dog, 3)
+
+
+@pytest.mark.parametrize("build", [zeroed_head, constant])
+def test_what_a_rate_of_zero_keeps_in_place_is_no_fault_of_its_initialisation(build: Any) -> None:
+    dog = watched(Classifier(build(), lr=0.0), loader(*blobs(512)), watchdog=watch(), max_steps=14)
+    assert not set(codes(dog)) & {"WD302", "WD304"}
     assert_awake(dog, 3)
 
 
