@@ -200,7 +200,7 @@ def packed(tensors: Iterable[Tensor | None]) -> Tensor:
     """Copies of the same sampled elements of all measurable ones of the first one's device, in float32."""
     values = [v for v in map(measurable, tensors) if isinstance(v, Tensor)]
     same = [sample(v, PER_TENSOR).float() for v in values if v.device == values[0].device]
-    return torch.cat(same) if same else torch.zeros(1)
+    return torch.cat(same) if same else torch.zeros(1, dtype=torch.float32)
 
 
 @torch.no_grad()

@@ -36,4 +36,4 @@ def live_scaler(run: Run) -> bool:
 def scale_of(run: Run, device: torch.device) -> torch.Tensor:
     """The current loss scale as a tensor on its device, never read here; 1 without a live scaler."""
     scale = getattr(run.scaler, "_scale", None) if live_scaler(run) else None
-    return scale.detach() if isinstance(scale, torch.Tensor) else torch.ones((), device=device)
+    return scale.detach() if isinstance(scale, torch.Tensor) else torch.ones((), dtype=torch.float32, device=device)

@@ -270,7 +270,7 @@ def _reduction(call: LossCall) -> str:
 
 
 def _number(value: float, like: Tensor) -> Tensor:
-    return torch.full((), float(value), device=like.device)
+    return torch.full((), float(value), dtype=torch.float32, device=like.device)
 
 
 def head_scale(weight: Any) -> Tensor:

@@ -34,7 +34,7 @@ def smallest(samples: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]
         devices.setdefault(values.device, []).append(name)
     for device, names in devices.items():
         packed = torch.cat([samples[n].float() for n in names]).abs_()
-        least = torch.full((len(names),), torch.inf, device=device)
+        least = torch.full((len(names),), torch.inf, dtype=torch.float32, device=device)
         yield (
             names,
             least.scatter_reduce_(0, row_numbers(samples, names), packed.masked_fill_(packed == 0, torch.inf), "amin"),

@@ -175,7 +175,7 @@ class Measuring:
         most = self._per_tensor(groups)
         tables = []
         for (device, _), group in groups.items():
-            table = torch.zeros(len(group), WIDTH, device=device)
+            table = torch.zeros(len(group), WIDTH, dtype=torch.float32, device=device)
             numels = [t.numel() for t in (tensors[name] for name, _ in group) if t is not None]
             seen: list[int] = []
             step = max(1, CHUNK // most)
@@ -236,7 +236,7 @@ class Measuring:
         zero, bad = x == 0, ~x.isfinite()
         index = torch.bucketize(torch.frexp(x).exponent.sub_(1), self._edges[device], right=True).add_(TINY)
         index.masked_fill_(zero, ZERO).masked_fill_(bad, BAD).add_(segment).add_(EXACT + FORMATS)
-        one = torch.ones(1, device=device)
+        one = torch.ones(1, dtype=torch.float32, device=device)
         flat = table.view(-1)
         flat.scatter_add_(0, index, one.expand(len(x)))
         if formats:
