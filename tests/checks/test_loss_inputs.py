@@ -74,6 +74,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(KL, log_error=1.4, sum_error=1e-7, low=0.0, high=0.9)),
     (wrong_loss_input, replace(KL, log_error=3.0, sum_error=4.0, low=-1.0, high=2.0)),
     (wrong_loss_input, replace(KL, target_low=-4.0, target_high=-0.1)),
+    (wrong_loss_input, replace(KL, low=0.0, high=1.0, sum_error=0.0, log_error=1.0, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

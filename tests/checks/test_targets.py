@@ -105,6 +105,7 @@ def only(check: Check[Any], seen: Evidence) -> Alert:
     [
         pytest.param(replace(LABELS, low=1, high=10), "subtract 1", id="from one"),
         pytest.param(replace(LABELS, low=-1), "ignore_index=-1", id="minus one"),
+        pytest.param(replace(LABELS, low=-1, high=8), "add 1", id="one too low"),
         pytest.param(replace(LABELS, high=255), "ignore_index=255", id="255"),
         pytest.param(replace(LABELS, high=41), "42 outputs", id="another data set"),
         pytest.param(replace(BINARY, high=255.0), "divide by 255", id="mask"),

@@ -410,7 +410,7 @@ def labelled(change: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     ("change", "words", "raises"),
     [
         (lambda y: y + 1, "start at 1", IndexError),
-        (lambda y: y - 1, "ignore_index=-1", IndexError),
+        (lambda y: y - 1, "add 1", IndexError),
         (lambda y: y.float(), "labels.long()", RuntimeError),
         (lambda y: F.one_hot(y, 10), "argmax(1)", RuntimeError),
         (lambda y: y.int(), "labels.long()", RuntimeError),
@@ -527,6 +527,8 @@ def test_a_new_leaf_made_of_a_number_has_no_gradient() -> None:
         return torch.tensor(F.cross_entropy(net(batch[0]), batch[1]).item(), requires_grad=True)
 
     assert codes(watch(OwnStep(step))) == ["WD109"]
+    assert codes(watch(OwnStep(lambda net, batch: torch.tensor(2.0, requires_grad=True)))) == ["WD109"]
+    assert not codes(watch(OwnStep(lambda net, batch: torch.tensor(0.0, requires_grad=True))))
 
 
 class Language(Classifier):

@@ -187,7 +187,9 @@ def _why_high(seen: FirstLoss) -> str:
             "initialise it with std 1/√inputs; a head drawn by fan-out looks the same"
         )
     if seen.common > SHARE * excess:
-        return f"every row favours class {seen.top_class} alike: reset the bias of the last layer" + (
-            f" ({seen.head})" if seen.head else ""
+        head = f" ({seen.head})" if seen.head else ""
+        return (
+            f"every row favours class {seen.top_class} alike: reset the bias of the last layer{head}, "
+            "or drop a factor on its scores"
         )
     return "the scores are too large, not the last layer: scale the inputs, or the layers before it"

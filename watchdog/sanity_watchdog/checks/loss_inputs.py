@@ -199,7 +199,9 @@ def _wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:
     if not seen.log_target and seen.target_low < 0:
         return (
             f"gets negative targets (down to {seen.target_low:.3g}); probabilities are ≥ 0",
-            "pass log_target=True for log-probabilities",
+            "swap the two arguments: log-probabilities come first"
+            if seen.sum_error <= NORMALISED and seen.low >= 0
+            else "pass log_target=True for log-probabilities",
         )
     if not seen.log_error <= _log_tolerance(seen):
         kind = "probabilities" if seen.sum_error <= SUM_ERROR + EPS.get(seen.dtype, 0.0) else "no log-probabilities"

@@ -68,7 +68,7 @@ def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
     error = Severity.ERROR
     if seen.function in BINARY:
         if seen.low < 0 or seen.high > 1:
-            scale = f"divide by {seen.high:g}" if seen.low >= 0 else "map the labels to 0 and 1"
+            scale = f"divide by {seen.high:g}" if seen.low == 0 else "map the labels to 0 and 1"
             return error, f"binary targets span {seen.low:g} … {seen.high:g}; they must lie in [0, 1]", scale
     elif seen.function in SIGNED:
         if seen.low == 0 and seen.high == 1:
@@ -110,6 +110,12 @@ def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
         text = f"labels span {seen.low:g} … {seen.high:g}, but there are {k:,} outputs (0 … {k - 1:,})"
         if seen.low >= 1 and seen.high == k:
             return error, text, f"the labels start at 1: subtract 1, or give the head {k + 1:,} outputs"
+        if seen.low == -1 and seen.high == k - 2:
+            return (
+                error,
+                text,
+                "the labels start at -1: add 1; if -1 marks targets without a label, pass ignore_index=-1",
+            )
         if seen.low < 0 and seen.high < k:
             return error, text, f"if {seen.low:g} marks targets without a label, pass ignore_index={seen.low:g}"
         if seen.high == 255:

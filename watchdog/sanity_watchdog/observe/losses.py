@@ -176,7 +176,8 @@ class LossCalls(Observer):
         elif not loss.requires_grad:
             cut = None if trace is None else trace.cuts.get(loss) or trace.read
             at.emit(DetachedLoss(attached=False, cut=cut, **at.tags()))
-        elif trace is not None and trace.read is not None:  # a new leaf, made of a number that was read
+        elif trace is not None and at.sync and not isinstance(loss, torch.nn.Parameter) and float(loss.detach().sum()):
+            # a new leaf made of a number; a zero is how people skip a batch
             at.emit(DetachedLoss(attached=False, cut=trace.read, **at.tags()))
 
     # -- from measurements to evidence
