@@ -112,7 +112,7 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
     if high:
         yield extreme_dropout.alert(
             seen,
-            f"{_count(len(high), 'layer')} of dropout drop up to {_percent(high[0][0])} (limit {_percent(rate)})",
+            f"dropout of up to {_percent(high[0][0])} in {_count(len(high), 'layer')} (limit {_percent(rate)})",
             hint=f"the argument is the share to drop, not the share to keep: {number(round(1 - high[0][0], 6))}?",
             subjects=[name for _, name in high],
             evidence={"rate": high[0][0], "layers": len(high)},
