@@ -10,7 +10,7 @@ from .check import Findings, Skip, check
 TINY = 1e-7
 """Update-to-weight ratio, pooled over matrices. AdamW at 1e-6 (fine-tuning) has 7e-6, at 1e-9 no more than 7e-9."""
 SAMPLES = 5
-"""Samples at no less than half of the largest rate, so that warm-up and rests do not count."""
+"""Samples since the rate last rose to more than twice its largest value, so that a warm-up does not count."""
 LARGE_SHARE = 0.25
 """Share of the elements that stand still from which on it is more than a corner of the model."""
 HUGE = 0.3
@@ -66,8 +66,8 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
     **When to ignore.** Where almost no movement is meant.
 
     **Limits.** This is a last resort: any cause that another check has found explains it away. In half precision single
-    parameters are not judged, WD204 does that. Warm-up and rests count only while the rate is at least half of the
-    largest so far.
+    parameters are not judged, WD204 does that. A warm-up is not judged: the count begins anew when the rate has
+    more than doubled.
 
     **Sources.** Karpathy's rule of thumb: about 1e-3 is healthy. SageMaker Debugger alerts below 1e-8.
     """

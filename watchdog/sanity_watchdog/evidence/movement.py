@@ -31,8 +31,8 @@ class Pace:
     Attributes:
         optimizer: its number. kind: its class. searching: does it choose its step length by itself?
         early: its first samples.
-        top: sample with the largest ratio among those with at least half of the largest rate so far.
-        counted: number of those samples.
+        top: sample with the largest ratio since the rate last rose to more than twice its largest value.
+        counted: number of samples since then.
     """
 
     optimizer: int

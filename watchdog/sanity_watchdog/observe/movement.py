@@ -37,7 +37,8 @@ class Walk:
         before: samples of its matrices taken just before the step that is under way. phase: where they begin.
         batch: batch of that step.
         last: attempt of the last sample. first: mean square of each matrix at its first sample.
-        early: the first steps. top, counted: largest step, and number of steps, at no less than half the largest rate.
+        early: the first steps. top, counted: largest step, and number of steps, since the rate last more than doubled.
+        fastest: largest rate.
     """
 
     index: int
@@ -59,10 +60,9 @@ class Walk:
         if stride.lr > 2 * self.fastest:
             self.top, self.counted = None, 0
         self.fastest = max(self.fastest, stride.lr)
-        if not stride.lr < self.fastest / 2:
-            self.counted += 1
-            if self.top is None or stride.ratio > self.top.ratio:
-                self.top = stride
+        self.counted += 1
+        if self.top is None or stride.ratio > self.top.ratio:
+            self.top = stride
 
 
 class MovementObserver(Observer):
