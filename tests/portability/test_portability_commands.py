@@ -180,3 +180,12 @@ def test_placement_on_a_device_in_name_only(capsys):
         capsys, "portability", "factories:distant", "--targets", "cuda", "--placement", "--format", "json"
     )
     assert json.loads(out)["placement"]["status"] in ("fine", "unchecked")
+
+
+def test_another_version_of_torch(capsys):
+    status, out, _ = call(capsys, "portability", "factories:distant", "--targets", "mps", "--torch", "2.8")
+    assert status == 1
+    assert "torch 2.8, by version table" in out
+    status, _, err = call(capsys, "portability", "factories:fine", "--targets", "mps", "--torch", "9.9")
+    assert status == 2
+    assert "no table of operators for torch 9.9" in err

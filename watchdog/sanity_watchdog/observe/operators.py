@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -14,7 +13,7 @@ from ..evidence.readings import Unseen
 from ..evidence.runtime import LooseAttributes, LoosePlacement
 from ..portability.judging import judged
 from ..portability.precision import row
-from ..portability.targets import ASYNCHRONOUS, NO_FLOAT64, STATIC
+from ..portability.targets import ASYNCHRONOUS, NO_FLOAT64, STATIC, judged_torch
 from .batches import elements
 from .fastpath import has_fast_path
 from .intercept import anything_compiled
@@ -57,7 +56,7 @@ class OperatorWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         others = [t for t in run.targets if t not in ("cpu", run.accelerator)]
         if others:
-            rows = [row(t, run.asked or run.precision, torch.__version__) for t in others]
+            rows = [row(t, run.asked or run.precision, judged_torch()) for t in others]
             # a precision plugin of the user's own is applied on every target
             told = tuple(r for r in rows if run.asked or r.outcome != "ignored")
             at.emit(PrecisionOnTargets(rows=told, **at.tags()))

@@ -32,6 +32,9 @@ def portability_command(argv: Sequence[str]) -> int:
     )
     parser.add_argument("factory", metavar="MODULE:FACTORY", help="returns a LightningModule and a batch or loader")
     parser.add_argument("--targets", nargs="+", required=True, metavar="TARGET", help=", ".join(TARGETS))
+    parser.add_argument(
+        "--torch", metavar="VERSION", default="", help="judge MPS for this version of torch; default: the installed one"
+    )
     parser.add_argument("--precision", help="precision that is asked of the Trainer; default: Lightning's")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: %(default)s")
     parser.add_argument(
@@ -43,7 +46,7 @@ def portability_command(argv: Sequence[str]) -> int:
         if unknown:
             raise CannotTryError(f"unknown target {unknown[0]!r}; valid are {', '.join(TARGETS)}")
         module, train, validation = made_by(options.factory)
-        found = trial(module, train, validation, options.targets, options.precision)
+        found = trial(module, train, validation, options.targets, options.precision, options.torch)
     except (CannotTryError, ValueError) as error:
         print(f"sanity-watchdog: {error}", file=sys.stderr)
         return UNUSABLE
@@ -64,7 +67,9 @@ def _text(found: Trial, targets: Sequence[str], placed: PlacementReport | None) 
     lines = [f"{render(alert)}\n" for alert in found.alerts]
     alarms = sum(a.severity >= Severity.WARNING for a in found.alerts)
     verdict = f"{alarms} to look at" if alarms else "nothing to look at"
-    lines.append(f"portability to {', '.join(targets)}: {verdict}, by torch {torch.__version__}; judged {len(judged)}")
+    lines.append(
+        f"portability to {', '.join(targets)}: {verdict}, run by torch {torch.__version__}; judged {len(judged)}"
+    )
     lines += [f"not judged: {code} ({reason})" for code, reason in skipped.items()]
     lines += [f"placement: {placed}"] if placed is not None else []
     return "\n".join(lines) + "\n"

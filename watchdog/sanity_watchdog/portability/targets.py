@@ -1,9 +1,15 @@
 """The accelerators that a run can be judged for, and who can be asked about each."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
 import torch
 
 from . import tpu
-from .native_functions import OperatorTable, installed
+from .native_functions import Support, installed
+from .versions import VersionTable
 
 KEYS = {"cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "tpu": "PrivateUse1"}
 """Dispatch key of each target."""
@@ -19,7 +25,39 @@ class NotJudgedError(Exception):
     """Why a target's operators cannot be judged here."""
 
 
-def table_for(target: str) -> OperatorTable:
+class Table(Protocol):
+    """Whoever says what a backend has."""
+
+    source: str
+
+    def support(self, name: str, backend: str) -> Support: ...
+
+
+_other_torch: ContextVar[str] = ContextVar("other torch", default="")
+
+
+@contextmanager
+def judging_for(version: str) -> Iterator[None]:
+    """While this is entered, targets are judged for another version of torch; empty: for the installed one.
+
+    Raises:
+        ValueError: for a version that no table reaches; the message says which it does.
+    """
+    if version:
+        VersionTable(version)
+    token = _other_torch.set(version)
+    try:
+        yield
+    finally:
+        _other_torch.reset(token)
+
+
+def judged_torch() -> str:
+    """The version of torch that is judged for."""
+    return _other_torch.get() or torch.__version__
+
+
+def table_for(target: str) -> Table:
     """Who has kernels for ``target``: the dispatcher of this torch where it was built for it, else the
     ``native_functions.yaml`` in it, for TPUs the registrations of an installed torch_tpu.
 
@@ -29,6 +67,10 @@ def table_for(target: str) -> OperatorTable:
     key = KEYS.get(target)
     if key is None:
         raise NotJudgedError(f"no table of operators says what {target} has")
+    if version := _other_torch.get():
+        if target != "mps":
+            raise NotJudgedError(f"there is no table of {target}'s operators by version")
+        return VersionTable(version)
     try:
         table = installed()
     except (OSError, ValueError) as error:

@@ -106,19 +106,26 @@ class _Repeated:
         return repeat(self._batch, BATCHES)
 
 
-def trial(module: Any, train: Any, validation: Any, targets: Sequence[str], precision: str | None = None) -> Trial:
+def trial(
+    module: Any,
+    train: Any,
+    validation: Any,
+    targets: Sequence[str],
+    precision: str | None = None,
+    torch_version: str = "",
+) -> Trial:
     """Train ``module`` for a step (a few where shapes matter) on the CPU and judge it for ``targets``.
 
     Raises:
-        ValueError: for an unknown target; the message lists the valid ones.
+        ValueError: for an unknown target or a version of torch that no table reaches; the message lists the valid ones.
     """
     from .. import SanityWatchdog
-    from .targets import STATIC
+    from .targets import STATIC, judging_for
 
     dog = SanityWatchdog(select=["WD4"], targets=targets, fail_on=None)
     lightning = _lightning_of(module)
     error = ""
-    with _quiet(), tempfile.TemporaryDirectory() as folder:
+    with judging_for(torch_version), _quiet(), tempfile.TemporaryDirectory() as folder:
         trainer = lightning.Trainer(
             accelerator="cpu",
             devices=1,
