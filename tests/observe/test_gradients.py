@@ -345,3 +345,17 @@ def test_saturated_tanh(scale: float, flat: bool) -> None:
     x, y = blobs()
     dog = watched(Classifier(stack(nn.Tanh, 2)), loader(x * scale, y), watchdog=only())
     assert ("WD215" in codes(dog)) is flat
+
+
+def test_a_part_that_is_used_now_and_then_is_not_judged_by_a_few_batches() -> None:
+    class Seldom(Classifier):
+        """Sixteen towers, each seen by one batch of two in sixteen."""
+
+        def __init__(self) -> None:
+            super().__init__(nn.ModuleList([mlp(20, 10, 64) for _ in range(16)]))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return F.cross_entropy(self.net[batch_idx % 16](batch[0]), batch[1])
+
+    dog = watched(Seldom(), loader(*blobs(), batch_size=2), watchdog=only(), max_steps=60)
+    assert codes(dog) == []

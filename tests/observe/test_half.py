@@ -261,3 +261,19 @@ def test_a_loss_that_is_met_under_a_live_scale_has_lost_nothing() -> None:
     assert "WD201" not in codes(dog)
     bare = watched(Met(), watchdog=only(), plugins=[fp16(enabled=False)])
     assert alert(bare, "WD201").severity is Severity.WARNING
+
+
+def test_a_schedule_that_steps_on_skipped_steps() -> None:
+    class Overflows(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return super().training_step(batch, batch_idx) * (1e12 if batch_idx % 6 == 5 else 1.0)
+
+        def configure_optimizers(self) -> Any:
+            optimizer = torch.optim.SGD(self.parameters(), 1e-2)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1000)
+            return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    dog = watched(Overflows(), watchdog=only(), plugins=[fp16(2.0**20)], max_steps=110, max_epochs=30)
+    found = alert(dog, "WD203")
+    assert found.severity is Severity.WARNING
+    assert "schedule" in found.message

@@ -95,7 +95,7 @@ class HalfWatch(Observer):
         known: dict[str, Any] = {"old": frozenset()}
         at.ask({"scale": scale}, lambda values: known.update(scale=float(values["scale"])))
         if held:  # cleared to zeros is as good as cleared
-            used = torch.stack([sample.any() for sample in held.values()])
+            used = torch.stack([sample.any().to(scale.device) for sample in held.values()])
             at.ask(
                 {"used": used},
                 lambda values: known.update(old={n for n, u in zip(held, values["used"].tolist(), strict=True) if u}),

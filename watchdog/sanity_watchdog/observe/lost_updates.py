@@ -65,14 +65,16 @@ class LostUpdateWatch(Observer):
         rate = max((g["lr"] for g in optimizer.param_groups if isinstance(g.get("lr"), (int, float))), default=None)
         if rate == 0:
             return
-        rows, names, numels = [], [], []
+        rows: list[Tensor] = []
+        names, numels = [], []
         for name, p, before in held:
             values, gradient = measurable(p), measurable(p.grad)
             if isinstance(values, Tensor) and isinstance(gradient, Tensor) and gradient.stride() == values.stride():
                 after = sample(values, MOST, 7 * self._taken)
                 push = sample(gradient, MOST, 7 * self._taken).float().abs()
                 pushed, stuck = push != 0, before == after
-                rows.append(torch.stack([pushed.sum(), (pushed & stuck).sum(), push.sum(), (push * stuck).sum()]))
+                row = torch.stack([pushed.sum(), (pushed & stuck).sum(), push.sum(), (push * stuck).sum()])
+                rows.append(row.to(rows[0].device) if rows else row)
                 names.append(name)
                 numels.append(p.numel())
         if rows:

@@ -57,7 +57,7 @@ class UnitWatch(Observer):
         }
         self._owners = {n: owner for n, (_, owner) in biases.items()}
         self._alive: dict[str, Tensor] = {}
-        self._samples = 0
+        self._samples: dict[str, int] = {}
         self._suspects: frozenset[str] = frozenset()
         self._closing = False
         half = autocasts_to_half(run) or has_dtype(run.module, torch.float16)
@@ -86,9 +86,10 @@ class UnitWatch(Observer):
                 mask |= self._by_weights(name, mask)
             known = self._alive.get(name)
             self._alive[name] = mask if known is None else known | mask
-        self._samples += 1
-        if self._samples >= WINDOW:
-            self._close(at)
+            self._samples[name] = self._samples.get(name, 0) + 1
+        full = [name for name in found if self._samples[name] >= WINDOW]
+        if full:
+            self._close(at, [n for n in full if found[n].device == found[full[0]].device])
 
     def _by_weights(self, name: str, mask: Tensor) -> Tensor:
         """Units some of whose weights have a gradient: a bias may have none because it cancels."""
@@ -101,23 +102,23 @@ class UnitWatch(Observer):
         fired: Tensor = (columns[:, ::step] != 0).any(1)
         return fired
 
-    def _close(self, at: Moment) -> None:
+    def _close(self, at: Moment, names: list[str]) -> None:
+        """Ask for the silent units of layers whose window is full; those of one device at a time."""
         self._closing = True  # no further sample before this window is judged
-        alive, samples = self._alive, self._samples
-        names, units = list(alive), [mask.numel() for mask in alive.values()]
-        silent = torch.stack([mask.logical_not().sum() for mask in alive.values()])
-        confirmed = self._suspects
-        at.ask({"silent": silent}, lambda v: self._judge(at, names, v["silent"].tolist(), units, samples, confirmed))
+        silent = torch.stack([self._alive[name].logical_not().sum() for name in names])
+        at.ask({"silent": silent}, lambda values: self._judge(at, names, values["silent"].tolist()))
 
-    def _judge(
-        self, at: Moment, names: list[str], silent: list[int], units: list[int], samples: int, confirmed: frozenset[str]
-    ) -> Iterable[Evidence]:
-        layers = [SilentLayer(name=n, silent=s, units=u) for n, s, u in zip(names, silent, units, strict=True) if s]
-        layers.sort(key=lambda layer: -layer.share)
-        self._suspects = frozenset(layer.name for layer in layers if layer.share >= HALF_SILENT)
+    def _judge(self, at: Moment, names: list[str], silent: list[int]) -> Iterable[Evidence]:
         self._closing = False
-        if self._suspects - confirmed:  # one more sample, with their weights, decides
-            self._samples = samples
+        units = [self._alive[name].numel() for name in names]
+        layers = [SilentLayer(name=n, silent=s, units=u) for n, s, u in zip(names, silent, units, strict=True) if s]
+        suspects = {layer.name for layer in layers if layer.share >= HALF_SILENT}
+        if suspects - self._suspects:  # one more sample, with their weights, decides
+            self._suspects |= suspects
             return
-        self._alive, self._samples = {}, 0
+        samples = max(self._samples[name] for name in names)
+        for name in names:
+            del self._alive[name], self._samples[name]
+        self._suspects = self._suspects - set(names) | suspects
+        layers.sort(key=lambda layer: -layer.share)
         yield SilentUnits(layers=tuple(layers), samples=samples, measured=len(names), **at.tags())
