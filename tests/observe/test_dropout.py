@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sanity_watchdog.alerts import Severity
-from sanity_watchdog.observe.dropout import dropped
+from sanity_watchdog.observe.dropout import ENTRY_POINTS, dropped
 from tests.runs import Classifier, assert_awake, blobs, codes, loader, watched
 
 Q = torch.zeros(1, 1, 2, 4)
@@ -99,6 +99,30 @@ def test_dropout_in_validation(module: Classifier, severity: Severity | None) ->
     if found:
         assert found[0].stage == "validation"
         assert found[0].where.partition(":")[0].endswith("test_dropout.py")
+    assert_awake(dog)
+
+
+class Encoder(nn.Module):
+    """Its layers take a fused path in evaluation, which torch leaves under a function mode."""
+
+    def __init__(self, training: bool | None) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(20, 2, 16, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
+        self.head, self.flag = nn.Linear(20, 10), training
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.encoder(x[:, None])[:, 0]
+        return self.head(F.dropout(h, 0.3, self.training if self.flag is None else self.flag))
+
+
+@pytest.mark.parametrize(("flag", "fires"), [(True, True), (None, False)])
+def test_fused_attention_is_watched_without_a_mode(flag: bool | None, fires: bool) -> None:
+    real = {key: getattr(*key) for key in ENTRY_POINTS}
+    dog = validated(Classifier(Encoder(flag)))
+    found = [a for a in dog.alerts if a.code == "WD505"]
+    assert [a.where.partition(":")[0].endswith("test_dropout.py") for a in found] == [True] * fires
+    assert all(getattr(*key) is function for key, function in real.items())
     assert_awake(dog)
 
 

@@ -1,8 +1,9 @@
 """Looks at dropout: its probabilities at the start, its calls in the first validation batch."""
 
+import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 from typing import Any
 
@@ -35,6 +36,11 @@ FLAGGED: tuple[Callable[..., Any], ...] = (
     torch.feature_alpha_dropout,
 )
 """Functions of ``(input, p, training)``."""
+ATTENTION, HEADS = F.scaled_dot_product_attention, F.multi_head_attention_forward
+ENTRY_POINTS = (
+    *((F, f.__name__) for f in (*FLAGGED[:6], ATTENTION, HEADS)),
+    *((torch, f.__name__) for f in FLAGGED[6:]),
+)
 
 _SHIMS = (F.__file__, torch.overrides.__file__)
 """Files through which a call comes on its way."""
@@ -45,10 +51,10 @@ def dropped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     if function in FLAGGED:
         rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
         training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    elif function is F.multi_head_attention_forward:
+    elif function is HEADS:
         rate = kwargs.get("dropout_p", args[9] if len(args) > 9 else 0.0)
         training = kwargs.get("training", True)
-    elif function is F.scaled_dot_product_attention:
+    elif function is ATTENTION:
         rate, training = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0), True
     else:
         return 0.0
@@ -56,12 +62,12 @@ def dropped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
 
 
 class DropoutObserver(Observer):
-    """Dropout layers by their probability; calls by a function mode around the first validation step."""
+    """Dropout layers by their probability; calls of dropout functions in the first validation step."""
 
     codes = ("WD505",)
 
     def __init__(self) -> None:
-        self._mode: _DropoutMode | None = None
+        self._notes: _Notes | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         rates = [(plain_name(n), float(m.p)) for n, m in run.module.named_modules() if isinstance(m, _DropoutNd)]
@@ -70,43 +76,38 @@ class DropoutObserver(Observer):
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage != "validation" or at.run.module.training:
             return ()
-        if anything_compiled(at.run.module) or has_fast_path(at.run.module):
-            at.emit(Unseen(codes=("WD505",), reason="compiled or fused step", **at.tags()))
+        if anything_compiled(at.run.module):
+            at.emit(Unseen(codes=("WD505",), reason="compiled step", **at.tags()))
             return ()
-        self._mode = _DropoutMode(at.run.module)
-        return (self._mode,)
+        self._notes = _Notes(at.run.module)
+        return (_replaced(self._notes) if has_fast_path(at.run.module) else _DropoutMode(self._notes),)
 
     def output(self, at: Moment, output: Any) -> None:
-        mode, self._mode = self._mode, None
-        if mode is None:
+        notes, self._notes = self._notes, None
+        if notes is None:
             return
-        if mode.error is not None:
-            raise mode.error
-        at.emit(Dropouts(calls=tuple(mode.calls.values()), **at.tags()))
+        if notes.error is not None:
+            raise notes.error
+        at.emit(Dropouts(calls=tuple(notes.calls.values()), **at.tags()))
 
 
-class _DropoutMode(TorchFunctionMode):
-    """Notes calls that drop something, once per line of the user's."""
+class _Notes:
+    """Calls that drop something, once per line of the user's."""
 
     def __init__(self, root: nn.Module) -> None:
-        super().__init__()
         self._registered = {id(m) for m in root.modules()}
         self.calls: dict[str, DropoutCall] = {}
         self.error: Exception | None = None
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def take(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], caller: FrameType | None) -> None:
         try:
-            rate = dropped(func, args, kwargs)
+            rate = dropped(function, args, kwargs)
             if rate > 0:
-                self._note(func.__name__, rate, sys._getframe(1))
+                self._keep(function.__name__, rate, caller)
         except Exception as error:  # noqa: BLE001
             self.error = error  # it must not reach the user's step; ``output`` tells it
-        return func(*args, **kwargs)
 
-    def _note(self, function: str, rate: float, caller: FrameType | None) -> None:
+    def _keep(self, function: str, rate: float, caller: FrameType | None) -> None:
         where = user_line()
         while caller is not None and caller.f_code.co_filename in _SHIMS:
             caller = caller.f_back
@@ -124,3 +125,42 @@ class _DropoutMode(TorchFunctionMode):
                 attention="attention" in function,
             ),
         )
+
+
+class _DropoutMode(TorchFunctionMode):
+    """Sees every call, also of functions that were imported by name."""
+
+    def __init__(self, notes: _Notes) -> None:
+        super().__init__()
+        self._notes = notes
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        self._notes.take(func, args, kwargs, sys._getframe(1))
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _replaced(notes: _Notes) -> Iterator[None]:
+    """The entry points themselves, where a mode would turn fused attention off."""
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            notes.take(function, args, kwargs, sys._getframe(1))
+            return function(*args, **kwargs)
+
+        return noted
+
+    real = {(home, name): getattr(home, name) for home, name in ENTRY_POINTS}
+    mine = {key: noting(function) for key, function in real.items()}
+    for (home, name), function in mine.items():
+        setattr(home, name, function)
+    try:
+        yield
+    finally:
+        for (home, name), function in real.items():
+            if getattr(home, name) is mine[home, name]:
+                setattr(home, name, function)
