@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from . import __version__
 from .observe.run import Run, Schedule
@@ -51,6 +52,11 @@ def scaler_of(trainer: Any, module: Any) -> Any:
         kinds = (torch.amp.GradScaler,)
         found = next((v for v in vars(module).values() if isinstance(v, kinds)), None)
     return found
+
+
+def has_lazy(module: torch.nn.Module) -> bool:
+    """Does a parameter or buffer wait for the first batch to learn its shape?"""
+    return any(map(is_lazy, (*module.parameters(), *module.buffers())))
 
 
 def accelerator_name(trainer: Any) -> str:

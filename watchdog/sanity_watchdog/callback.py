@@ -109,6 +109,7 @@ class SanityWatchdog(Callback):
         self._wrapped = Wrapping()
         self._validated = False
         self._leads = False
+        self._lazy = False
         self._fits = 0
         self._asked = ""
         self._batches = ""
@@ -198,10 +199,16 @@ class SanityWatchdog(Callback):
 
     @_harmless
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
-        self._looking(trainer, pl_module, complete=False)
+        if not adapter.has_lazy(pl_module):
+            self._looking(trainer, pl_module, complete=False)
 
     @_harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self._lazy = adapter.has_lazy(pl_module)
+        if not self._lazy:
+            self._attach(trainer, pl_module)
+
+    def _attach(self, trainer: Any, pl_module: Any) -> None:
         watch = self._looking(trainer, pl_module, complete=True)
         for optimizer in watch.run.optimizers if watch is not None else ():
             if hasattr(optimizer, "register_step_post_hook"):
@@ -211,6 +218,9 @@ class SanityWatchdog(Callback):
 
     @_harmless
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
+            self._lazy = False
+            self._attach(trainer, pl_module)
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             if watch.now.sampled:
