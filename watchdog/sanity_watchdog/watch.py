@@ -108,7 +108,7 @@ class Watch:
 
     def output(self, output: Any) -> None:
         """The user's step has returned."""
-        self.tell("output", output)
+        self._guard("the logger", partial(self.tell, "output", output))
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """An attempt to step."""
