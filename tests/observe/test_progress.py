@@ -268,6 +268,16 @@ def test_random_labels_of_a_smoke_test_are_quiet() -> None:
     assert "WD141" in dog.summary.judged
 
 
+@pytest.mark.parametrize("at", [3, 4])
+def test_a_loss_that_overflows_once_beside_a_scaler_is_a_warning(at: int) -> None:
+    class Overflows(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return super().training_step(batch, batch_idx) * (math.inf if batch_idx == at else 1.0)
+
+    dog = watched(Overflows(), loader(*blobs(512)), max_steps=12, plugins=[fp16(2.0**10)])
+    assert the(dog, "WD142").severity.name == "WARNING"
+
+
 def test_mixed_precision_first_skips_are_quiet() -> None:
     dog = watched(Classifier(), loader(*blobs(512)), max_steps=9, plugins=[fp16(2.0**24)])
     assert not dog.summary.broken

@@ -65,6 +65,7 @@ class Progress(Observer):
         self._samples = 0
         self._asked = -1
         self._returned = True
+        self._over = False
 
     def start(self, run: Run, at: Moment) -> None:
         rows = min(max(2 * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
@@ -124,9 +125,11 @@ class Progress(Observer):
             self._ask(at)
 
     def end(self, at: Moment) -> None:
+        self._over = True
         self._ask(at)
 
     def failed(self, at: Moment, error: BaseException) -> None:
+        self._over = True
         batch, self._batch = self._batch, None
         found = self._scores.labels.current(batch, at.batch)
         if found is not None and not at.sampled:
@@ -197,7 +200,8 @@ class Progress(Observer):
                 earlier.append(value)
                 if seen.failure is not None and not seen.failure.recovered:
                     seen.failure = LossFinite(**{**vars(seen.failure), "recovered": True})
-        yield seen.failure or LossFinite(**tags)
+        may_recover = at.run.scaler is not None and not self._over and seen.losses[-1][0] == _batch_of(seen.failure)
+        yield LossFinite(**tags) if seen.failure is None or may_recover else seen.failure
         values = tuple(v for _, v in seen.losses)
         yield Losses(
             values=values,
@@ -248,6 +252,10 @@ class Progress(Observer):
         found = labels.extremes()
         if found is not None:
             yield TargetRange(**found, **at.tags())
+
+
+def _batch_of(failure: LossFinite | None) -> int:
+    return -1 if failure is None else failure.batch
 
 
 def _larger(a: float, b: float) -> float:
