@@ -84,7 +84,8 @@ def entering(
     unread: list[str] = []
     for place in list(frontier)[:WIDEST]:
         tensor = place.data
-        if not is_plain(tensor) or tensor.layout is not torch.strided or not tensor.numel() or not tensor.ndim:
+        readable = is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_complex()
+        if not readable or not tensor.numel() or not tensor.ndim:
             unread.append(place.operation)
             continue
         owner = owners.get(tensor.untyped_storage().data_ptr())
