@@ -43,7 +43,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(NOTHING, batches=7)),
     (step_without_update, replace(NOTHING, backwards=1)),
-    (step_without_update, replace(NOTHING, backwards=8, attempts=0, steps=0, accumulate=16)),
+    (step_without_update, replace(NOTHING, backwards=8, attempts=0, steps=0)),
     (step_without_update, replace(MANUAL, epochs=0)),
     (step_without_update, replace(MANUAL, attempts=1, steps=1)),
     (step_without_update, replace(MANUAL, steps=1)),

@@ -16,7 +16,6 @@ class Progress(Evidence):
         backwards: backward passes that Lightning ran.
         attempts: optimizer steps attempted.
         steps: optimizer steps done.
-        accumulate: batches per step that the Trainer was asked for.
         epochs: epochs that have ended.
         ended: the fit is over.
     """
@@ -27,7 +26,6 @@ class Progress(Evidence):
     backwards: int
     attempts: int
     steps: int
-    accumulate: int = 1
     epochs: int = 0
     ended: bool = False
 
