@@ -186,7 +186,7 @@ class DiagnosticsLogger:
     def must_stop(self) -> bool:
         """Does the policy stop the run now?"""
         reached = self.settings.policy.reached
-        return reached(self._open.values()) and reached(self._standing_now())
+        return bool(self._open) and reached(self._open.values()) and reached(self._standing_now())
 
     def _standing_now(self) -> list[Alert]:
         return [a for a in self.alerts if a.key in self._open]

@@ -72,7 +72,9 @@ class MembershipObserver(Observer):
         self._note(at)
         if not self._told:
             self._moved.update(id(p) for p in _parameters(optimizer) if p.grad is not None)
-        self._attempts[id(optimizer)] = self._attempts.get(id(optimizer), 0) + 1
+        self._attempts[id(optimizer)] = attempts = self._attempts.get(id(optimizer), 0) + 1
+        if self._told and attempts > WINDOW and not at.sampled:
+            return
         least = min(self._attempts.get(id(o), 0) for o in run.optimizers) if run.optimizers else 0
         if not self._told and least >= (1 if run.automatic else 2):
             self._told = True

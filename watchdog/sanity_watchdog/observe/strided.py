@@ -6,6 +6,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 NORMED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 """Formats that torch can reduce; float8 can only be sampled."""
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def measurable(tensor: Tensor | None) -> Tensor | str:
@@ -15,6 +16,9 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
     """
     if tensor is None:
         return "absent"
+    if type(tensor) in PLAIN and tensor.dtype in NORMED and tensor.layout is torch.strided:
+        if not (tensor.is_meta or tensor.is_nested):
+            return tensor.detach() if tensor.numel() else "empty"
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         return "lazy"
     inner = tensor.detach()
@@ -29,7 +33,7 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
         inner = inner._values()
     elif inner.layout is not torch.strided:
         return str(inner.layout).removeprefix("torch.")
-    if type(inner) not in (Tensor, torch.nn.Parameter):
+    if type(inner) not in PLAIN:
         return type(inner).__name__
     if inner.is_complex():
         inner = torch.view_as_real(inner.resolve_conj())
