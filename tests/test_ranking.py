@@ -24,6 +24,9 @@ def alert(code: str, *subjects: str, severity: Severity = Severity.ERROR, step: 
         ([alert("SYMPTOM"), alert("CAUSE", severity=Severity.INFO)], ["SYMPTOM", "CAUSE"]),
         ([alert("SYMPTOM", severity=Severity.INFO), alert("CAUSE", severity=Severity.INFO)], ["CAUSE"]),
         ([alert("CAUSE"), alert("MIDDLE"), alert("LAST")], ["CAUSE"]),
+        ([alert("SYMPTOM", "layer"), alert("CAUSE", "batch[0]")], ["CAUSE"]),
+        ([alert("SYMPTOM", "batch[1]"), alert("CAUSE", "batch[0]")], ["SYMPTOM", "CAUSE"]),
+        ([alert("SYMPTOM", "layer"), alert("CAUSE", "batch_norm.weight")], ["SYMPTOM", "CAUSE"]),
     ],
     ids=[
         "alone",
@@ -34,6 +37,9 @@ def alert(code: str, *subjects: str, severity: Severity = Severity.ERROR, step: 
         "info-explains-nothing-worse",
         "infos",
         "chain",
+        "data-explain-layers",
+        "other-data",
+        "a-layer-is-no-data",
     ],
 )
 def test_what_a_root_cause_explains(alerts: list[Alert], standing: list[str]) -> None:
@@ -47,6 +53,13 @@ def test_what_was_there_before_the_first_batch_is_explained_by_nothing_later() -
     left, gone = explain([alert("CAUSE"), early], IMPLIED)
     assert not gone
     assert ranked(left, IMPLIED)[0] is not left[0]
+
+
+@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 1)], ids=["before", "after", "together"])
+def test_of_two_that_may_cause_each_other_the_earlier_one_explains(first: int, second: int) -> None:
+    left, gone = explain([alert("A", step=first), alert("B", step=second)], {"A": ("B",), "B": ("A",)})
+    assert [a.code for a in left] == ["A" if first <= second else "B"]
+    assert len(gone) == 1
 
 
 def test_only_the_difference_of_subjects_remains() -> None:

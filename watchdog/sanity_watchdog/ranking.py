@@ -1,5 +1,6 @@
 """Which alert is the root cause, and which a symptom that it explains."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -8,6 +9,9 @@ from .alerts import Alert, Severity
 START = "start"
 """Stage of an alert about what was there before the first batch."""
 
+DATA = re.compile(r"batch($|[\[.])")
+"""A place in the batch, such as ``batch[0]`` or ``batch.image``."""
+
 
 def explain(
     alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]], causes: Iterable[Alert] | None = None
@@ -15,8 +19,9 @@ def explain(
     """Split ``alerts`` into those that stand and those that another one explains away.
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
-    without subjects is explained by either. An INFO never explains anything worse, and what happened in a step never
-    explains what was there before the first one.
+    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
+    never explains anything worse, what happened in a step never explains what was there before the first one, and of
+    two that may each cause the other, the earlier one explains.
 
     Args:
         alerts: open alerts.
@@ -37,7 +42,10 @@ def explain(
                     continue
                 if alert.stage == START and cause.stage != START:
                     continue
-                if not cause.subjects or not alert.subjects:
+                mutual = alert.code in implied_by.get(cause.code, ())
+                if mutual and (cause.step, cause.code) > (alert.step, alert.code):
+                    continue
+                if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
                     gone = True
                 left -= set(cause.subjects)
         if gone or (alert.subjects and not left):
@@ -45,6 +53,11 @@ def explain(
         else:
             standing.append(replace(alert, subjects=tuple(s for s in alert.subjects if s in left)))
     return standing, explained
+
+
+def _are_data(alert: Alert) -> bool:
+    """Are all subjects places in the batch?"""
+    return bool(alert.subjects) and all(DATA.match(s) for s in alert.subjects)
 
 
 def ranked(alerts: Iterable[Alert], implied_by: Mapping[str, tuple[str, ...]]) -> list[Alert]:

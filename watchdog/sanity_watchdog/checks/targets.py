@@ -19,7 +19,7 @@ TOKENS = 16
 VARIED = 4
 
 
-@check("WD105", "bad-targets", Severity.ERROR, TargetRange, implied_by=("WD402", "WD403"))
+@check("WD105", "bad-targets", Severity.ERROR, TargetRange, implied_by=("WD403",))
 def bad_targets(seen: TargetRange) -> Findings:
     """The targets are not what the loss function takes them for.
 
@@ -140,7 +140,7 @@ def _raised(seen: TargetRange) -> tuple[Severity, str, str]:
     scores, targets, error = seen.input_shape, seen.shape, Severity.ERROR
     text = f"{seen.function} got targets {targets} as {seen.dtype} for scores {scores}"
     if seen.function in BINARY or seen.function in SIGNED:
-        same = math.prod(scores) == math.prod(targets)
+        same = scores != targets and math.prod(scores) == math.prod(targets)
         fix = "give both the same shape, such as scores.squeeze(1)" if same else f"fix the call: {seen.error}"
         return error, text, fix[:200]
     if seen.dtype.startswith(("float", "bfloat")) and len(targets) < len(scores):

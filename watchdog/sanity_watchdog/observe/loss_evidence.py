@@ -201,6 +201,8 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
     by_hand = facts.reduction == "mean" and targets > 1 and abs(factor / targets - 1) < FACTOR
     summed = facts.as_sum and (facts.reduction == "sum" or (facts.reduction == "none" and len(facts.target_shape) > 0))
     expected = values.get("uniform", math.log(k or 2))
+    if math.isnan(expected):
+        return None
     return FirstLoss(
         kind=facts.kind,
         function=facts.function,

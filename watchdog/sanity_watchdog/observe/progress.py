@@ -133,7 +133,7 @@ class Progress(Observer):
         batch, self._batch = self._batch, None
         found = self._scores.labels.current(batch, at.batch)
         if found is not None and not at.sampled:
-            at.emit(TargetRange(**found, error=f"{type(error).__name__}: {error}"[:200], **at.tags()))
+            at.emit(TargetRange(**found, **at.tags()))
         self._ask(at)
 
     # -- on the host
