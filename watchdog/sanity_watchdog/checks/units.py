@@ -11,7 +11,13 @@ FLAT_SHARE = 0.9
 """Share of a bounded activation's outputs at its flat ends. Unit inputs and default initialisation: below 0.1."""
 
 
-@check("WD214", "dead-units", Severity.WARNING, SilentUnits, implied_by=("WD122", "WD123", "WD142", "WD201", "WD217", "WD302"))
+@check(
+    "WD214",
+    "dead-units",
+    Severity.WARNING,
+    SilentUnits,
+    implied_by=("WD122", "WD123", "WD142", "WD201", "WD217", "WD302"),
+)
 def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     """Units of a layer never fire, so they never learn.
 
