@@ -38,6 +38,7 @@ class Flow:
     Attributes:
         clean: was there a backward before which no gradient was left?
         old: norms of what was left before each backward.
+        places: where what was left before the last backward lies in memory.
         filled: norm after the last backward.
         used: parameters that had a gradient then.
     """
@@ -48,6 +49,7 @@ class Flow:
     steps: int = 0
     clean: bool = False
     old: list[Tensor] = field(default_factory=list)
+    places: frozenset[int] = frozenset()
     filled: Tensor | None = None
     used: list[Tensor] = field(default_factory=list)
     present: bool = False
@@ -94,6 +96,7 @@ class FlowWatch(Observer):
                 left = with_gradient(flow.parameters)
                 if left:
                     flow.old.append(norm_of([p.grad for p in left]))
+                    flow.places = places_of(left)
                 else:
                     flow.clean = True
 
@@ -148,7 +151,8 @@ class FlowWatch(Observer):
         asked = {"now": norm_of([p.grad for p in flow.used]) if flow.used else norm}
         if flow.filled is not None and flow.filled.device == norm.device:
             asked["filled"] = flow.filled
-        if flow.steps and flow.old and not flow.clean:
+        replaced = not flow.places & places_of(now)  # a gradient that was put there, not added to
+        if flow.steps and flow.old and not flow.clean and not replaced:
             asked["old"] = torch.stack(flow.old)
         names = tuple(self._names.get(id(p), "?") for p in now)
         at.ask(asked, lambda values: self._judge(at, flow, values, names))
@@ -194,6 +198,14 @@ def with_gradient(parameters: Sequence[Tensor], most: int = MOST) -> list[Tensor
             if len(found) == most:
                 break
     return found
+
+
+def places_of(parameters: Iterable[Tensor]) -> frozenset[int]:
+    """Where the gradients lie in memory; backward adds to them in place. Others than dense ones count as one place."""
+    grads = (p.grad for p in parameters)
+    return frozenset(
+        g.data_ptr() if type(g) is Tensor and g.layout is torch.strided else 0 for g in grads if g is not None
+    )
 
 
 def packed(tensors: Iterable[Tensor | None]) -> Tensor:
