@@ -55,13 +55,6 @@ def test_what_was_there_before_the_first_batch_is_explained_by_nothing_later() -
     assert ranked(left, IMPLIED)[0] is not left[0]
 
 
-@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 1)], ids=["before", "after", "together"])
-def test_of_two_that_may_cause_each_other_the_earlier_one_explains(first: int, second: int) -> None:
-    left, gone = explain([alert("A", step=first), alert("B", step=second)], {"A": ("B",), "B": ("A",)})
-    assert [a.code for a in left] == ["A" if first <= second else "B"]
-    assert len(gone) == 1
-
-
 def test_only_the_difference_of_subjects_remains() -> None:
     (left, _), _ = explain([alert("SYMPTOM", "a", "b"), alert("CAUSE", "a")], IMPLIED)
     assert left.subjects == ("b",)

@@ -28,6 +28,7 @@ FIRING = [
         (replace(SGD, weight_decay=-1e-4), ""),
         (replace(ADAMW, lr=math.inf), ""),
         (replace(ADAMW, eps=0.0), ""),
+        (replace(ADAMW, eps=10.0), ""),
         (replace(ADAMW, betas=(0.9, 1.0)), ""),
         (replace(ADAMW, maximize=True), "cross_entropy"),
     ]

@@ -209,6 +209,25 @@ def test_an_input_that_is_ignored() -> None:
     assert "WD133" in codes(dog)
 
 
+class ThroughNumpy(nn.Module):
+    """Frozen features that are cut off by NumPy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.head = nn.Linear(20, 16).requires_grad_(False), nn.Linear(16, 10)
+        self.scale = nn.Parameter(torch.ones(20))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.from_numpy(self.features(x * self.scale).detach().numpy().clip(-1, 1)))
+
+
+def test_data_that_went_through_numpy_are_not_called_ignored() -> None:
+    dog = watched(Classifier(ThroughNumpy()), max_steps=1)
+    assert_awake(dog)
+    assert "WD133" not in codes(dog)
+    assert "host" in dog.summary.skipped["WD133"]
+
+
 class Mixing(nn.Module):
     """Mixes hidden features of pairs on purpose."""
 
@@ -288,6 +307,24 @@ def test_what_is_meant_or_may_not_be_asked_is_left_alone(net: nn.Module, reason:
     assert not {"WD131", "WD133"} & set(codes(dog))
     if reason:
         assert reason in dog.summary.skipped["WD131"]
+
+
+class Inner(Classifier):
+    """A step on the first half of the batch, then the loss of the second half."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        half, names = len(x) // 2, dict(self.net.named_parameters())
+        slopes = torch.autograd.grad(self.loss(self.net(x[:half]), y[:half]), names.values(), create_graph=True)
+        near = {n: p - 0.1 * g for (n, p), g in zip(names.items(), slopes, strict=True)}
+        return self.loss(torch.func.functional_call(self.net, near, (x[half:],)), y[half:])
+
+
+def test_scores_behind_an_inner_gradient_are_left_alone() -> None:
+    dog = watched(Inner(), max_steps=1)
+    assert_awake(dog)
+    assert "WD131" not in codes(dog)
+    assert "meta-learning" in dog.summary.skipped["WD131"]
 
 
 class Contrastive(Classifier):

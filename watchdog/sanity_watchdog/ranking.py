@@ -20,8 +20,7 @@ def explain(
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
     without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
-    never explains anything worse, what happened in a step never explains what was there before the first one, and of
-    two that may each cause the other, the earlier one explains.
+    never explains anything worse, and what happened in a step never explains what was there before the first one.
 
     Args:
         alerts: open alerts.
@@ -41,9 +40,6 @@ def explain(
                 if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
                     continue
                 if alert.stage == START and cause.stage != START:
-                    continue
-                mutual = alert.code in implied_by.get(cause.code, ())
-                if mutual and (cause.step, cause.code) > (alert.step, alert.code):
                     continue
                 if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
                     gone = True

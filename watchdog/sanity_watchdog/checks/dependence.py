@@ -14,7 +14,7 @@ INFLUENCE = 1e-4
 """Relative influence that counts; rounding of float16 sums stays below it only where there is none at all."""
 
 
-@check("WD131", "mixed-samples", Severity.ERROR, Dependence)
+@check("WD131", "mixed-samples", Severity.ERROR, Dependence, implied_by=("WD103",))
 def mixed_samples(seen: Dependence) -> Findings:
     """The output of one sample depends on the other samples of its batch.
 
@@ -30,7 +30,7 @@ def mixed_samples(seen: Dependence) -> Findings:
     features)``; ``dim=`` of softmax, mean and norms; ``view`` where ``transpose`` is meant.
 
     **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
-    losses, graphs, and pairs that are mixed on purpose are not judged.
+    losses, graphs, pairs that are mixed on purpose, and scores behind a gradient (meta-learning) are not judged.
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
     functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples.
@@ -107,8 +107,8 @@ def input_ignored(seen: Dependence) -> Findings:
 
     **When to ignore.** A model of the label frequencies alone.
 
-    **Limits.** A structural question: inputs that are multiplied by zero are not found here. Data that pass through
-    NumPy lose their track. Not where the step is compiled.
+    **Limits.** A structural question: inputs that are multiplied by zero are not found here. Skipped where data of the
+    batch pass through NumPy or Python numbers, which lose their track, and where the step is compiled.
 
     **Sources.** Karpathy: input-independent baseline.
     """

@@ -15,7 +15,7 @@ SAMPLES = 3
 """Samples after the first step."""
 
 
-@check("WD204", "lost-updates", Severity.WARNING, LostUpdates, implied_by=("WD201", "WD205", "WD211", "WD501"))
+@check("WD204", "lost-updates", Severity.WARNING, LostUpdates, implied_by=("WD142", "WD201", "WD205", "WD211", "WD501"))
 def lost_updates(seen: LostUpdates, *, share: float = LOST_SHARE) -> Findings:
     """Updates are smaller than the spacing of half-precision weights and round away.
 

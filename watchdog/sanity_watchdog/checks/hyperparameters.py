@@ -12,6 +12,8 @@ SHRINK = 0.02
 COUPLED = 1.0
 """Weight decay added to the gradient of an adaptive method, where it outweighs gradients of the size of the weights."""
 ADAPTIVE = ("Adam", "NAdam", "RAdam", "Adamax", "RMSprop", "Adagrad", "Adadelta")
+LARGEST_EPS = 1.0
+"""Largest eps in use (Inception's RMSprop): beyond it the step no longer depends on the size of the gradient's past."""
 SLOW = 0.99
 """Decay of the average gradient from which on, with a faster average of squares, the two were swapped."""
 
@@ -22,7 +24,7 @@ def absurd_hyperparameter(seen: Hyperparameters, *, shrink: float = SHRINK) -> F
 
     **What it sees.** The parameter groups before the first step, and again where a schedule has changed them: swapped
     betas, a product of rate and weight decay that eats the weights, momentum or a beta of 1, full dampening, negative
-    or non-finite values, an eps of zero, ``maximize=True`` on a known loss.
+    or non-finite values, an eps of zero or above 1, ``maximize=True`` on a known loss.
 
     **Why it matters.** torch accepts them all. What follows looks like a fault of the model.
 
@@ -66,6 +68,13 @@ def _absurd(group: Group, shrink: float, climbed: str) -> Iterator[Finding]:
             yield error, f"{name} is infinite", f"give {name} a finite value", value
     if group.eps == 0:
         yield warning, "eps is 0: a parameter without gradient divides 0 by 0", "set eps to 1e-8", 0.0
+    elif group.eps is not None and LARGEST_EPS < group.eps < math.inf:
+        yield (
+            warning,
+            f"eps is {group.eps:g}; limit {LARGEST_EPS:g}: it outweighs every gradient",
+            "set eps to 1e-8",
+            group.eps,
+        )
     peak, decay = group.peak or 0.0, group.weight_decay or 0.0
     if group.decoupled and peak * decay >= shrink:
         text = f"lr × weight_decay = {peak * decay:.3g}; limit {shrink:g}: each step takes that share of a weight"

@@ -110,6 +110,7 @@ class Trace:
         spreads: differences of predictions and targets with batch axes spread against each other.
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
+        left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
     """
 
     followed: bool = False
@@ -120,6 +121,7 @@ class Trace:
     spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
     read: Cut | None = None
+    left: bool = False
     cuts: Marks[Cut] = field(default_factory=Marks)
 
     @property

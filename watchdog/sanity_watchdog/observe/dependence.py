@@ -75,9 +75,16 @@ class DependenceWatch(Observer):
         if ends.isdisjoint(behind):
             if call.name in REGRESSING:  # such as features of what a generator makes
                 return Dependence(**at.tags())
+            if trace.left:
+                return Dependence(reason="data of the batch were read to the host, where they lose their track", **tags)
             return Dependence(connected=False, **tags)
         mixing = mixing_on_purpose(call, behind, samples, elements(self._batch), at.run.module)
-        found = self._ask(trace, call, samples, set(behind))
+        try:
+            found = self._ask(trace, call, samples, set(behind))
+        except RuntimeError as error:
+            if "second time" not in str(error):
+                raise
+            return Dependence(reason="the step has already gone back through this graph", **tags)
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
     def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any]) -> dict[str, Any]:

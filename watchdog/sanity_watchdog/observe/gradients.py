@@ -72,6 +72,7 @@ class GradientWatch(Observer):
         self._measuring, self._taken = Measuring(), 0
         self._past: dict[int, Past] = {}
         self._loss: Tensor | None = None
+        self._stepped = False
         self._root: Any = None
         self._pending: BadGradients | None = None
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
@@ -79,12 +80,15 @@ class GradientWatch(Observer):
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending is not None:
             self._explain(at, self._pending, loss.grad_fn)
-        if at.sampled:
-            self._loss = loss.detach()
+        if at.sampled:  # 0 where every loss since the last step is finite, NaN otherwise
+            flag = 0 * loss.detach().sum()
+            self._loss = flag if self._loss is None or self._stepped else self._loss + flag
+            self._stepped = False
             self._root = loss.grad_fn if at.sync else None
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._stepped = True
         torch_optimizer = inner(optimizer)
         held = {
             self._names[id(p)]: p for g in torch_optimizer.param_groups for p in g["params"] if id(p) in self._names
@@ -112,7 +116,7 @@ class GradientWatch(Observer):
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
-        self._loss = self._root = None
+        self._root = None
 
     def failed(self, at: Moment, error: BaseException) -> None:
         self.end(at)

@@ -95,8 +95,10 @@ class Lineage:
             for one in out:
                 if isinstance(one, Tensor):
                     self._operation(name, args, kwargs, one)
-        elif name in READS and args and isinstance(args[0], Tensor) and args[0].requires_grad:
-            self._trace.read = Cut(name.strip("_"), user_line())
+        elif name in READS and args and isinstance(args[0], Tensor):
+            self._trace.left |= args[0].numel() > 1 and not self._trace.calls and self.of(args[0]).data
+            if args[0].requires_grad:
+                self._trace.read = Cut(name.strip("_"), user_line())
 
     def _obstacle(self, reason: str) -> None:
         if reason not in self._trace.obstacles:

@@ -46,6 +46,8 @@ def mixing_on_purpose(
             return f"{name.removesuffix('Backward0')} passes messages between rows"
         if name.startswith(STATISTICS) and _over_batch(node):
             return "statistics over the batch"
+        if name.count("Backward") > 1:
+            return "a gradient inside the step, as in meta-learning"
     scores, target = call.input, call.target
     if scores.ndim == 2 and scores.shape[1] in (samples, 2 * samples, len(scores)):
         return "as many scores as samples: a contrastive loss"
