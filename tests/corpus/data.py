@@ -1,0 +1,269 @@
+"""Wrong data: scale, labels, order, leaks, and networks that look where they must not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from tests.runs import Classifier, blobs, loader, mlp
+
+from .case import Run, fault
+from .parts import Decoder, Language, SequenceEncoder, cnn, cut, deep, greys, images, line, text, tones
+
+
+@fault("WD123", "WD101", also=("WD213", "WD214", "WD317", "WD141"))
+def bytes_taken_for_floats(fixed: bool) -> Run:
+    x, y = greys()
+    x = (x.float() - 120) / 64 if fixed else x.float()
+    return Classifier(nn.Sequential(nn.Flatten(), mlp(144))), loader(x, y), {}
+
+
+@fault("WD123", also=("WD101", "WD213", "WD143", "WD144", "WD141"))
+def one_feature_in_other_units(fixed: bool) -> Run:
+    x, y = line()
+    x[:, 4] = x[:, 4] if fixed else 40_000 + 9_000 * x[:, 4]
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD122", "WD133", also=("WD141", "WD508"))
+def integer_division_of_pixels(fixed: bool) -> Run:
+    x, y = greys()
+    return Classifier(cnn(channels=1)), loader(x / 128 - 1 if fixed else (x // 255).float(), y), {}
+
+
+@fault("WD122", also=("WD141",))
+def augmentation_that_blanks_everything() -> Run:
+    class Blank(Dataset[Any]):
+        def __init__(self) -> None:
+            self.x, self.y = images(256)
+
+        def __len__(self) -> int:
+            return len(self.x)
+
+        def __getitem__(self, i: int) -> Any:
+            return (self.x[i] - 100).clamp(min=-1), self.y[i]
+
+    return Classifier(cnn(), lr=1e-3), DataLoader(Blank(), 32, shuffle=True), {}
+
+
+class Restarting(IterableDataset[Any]):
+    """A stream that begins anew in each shard."""
+
+    def __init__(self, fixed: bool) -> None:
+        self.fixed = fixed
+
+    def __iter__(self) -> Iterator[Any]:
+        for shard in range(80):
+            source = torch.Generator().manual_seed(shard if self.fixed else 11)
+            for _ in range(16):
+                x = torch.randn(20, generator=source)
+                yield x, x[:10].argmax()
+
+
+@fault("WD124", also=("WD110", "WD145"))
+def shards_with_one_seed(fixed: bool) -> Run:
+    return Classifier(), DataLoader(Restarting(fixed), 16), {}
+
+
+@fault("WD124", also=("WD110", "WD145"))
+def index_that_is_not_used() -> Run:
+    class Stuck(Dataset[Any]):
+        def __init__(self) -> None:
+            self.x, self.y = blobs(256)
+
+        def __len__(self) -> int:
+            return 256
+
+        def __getitem__(self, i: int) -> Any:
+            return self.x[i % 8], self.y[i % 8]
+
+    return Classifier(), DataLoader(Stuck(), 8), {}
+
+
+@fault("WD110", also=("WD143", "WD144", "WD145"))
+def sorted_by_class(fixed: bool) -> Run:
+    x, y = blobs(640)
+    order = y.argsort()
+    return Classifier(), loader(x[order], y[order], batch_size=16, shuffle=fixed), {}
+
+
+@fault("WD121", also=("WD142", "WD211", "WD303"))
+def missing_cells_are_nan(fixed: bool) -> Run:
+    x, y = blobs(512)
+    x[torch.arange(0, 512, 60), 3] = 0.0 if fixed else float("nan")
+    return Classifier(), loader(x, y), {}
+
+
+@fault("WD121", also=("WD142", "WD211", "WD303", "WD123", "WD122", "WD133"))
+def logarithm_of_an_empty_count() -> Run:
+    class Counts(L.LightningDataModule):
+        def train_dataloader(self) -> Any:
+            counts = torch.poisson(torch.full((256, 20), 2.0))
+            return loader(counts.log(), (counts[:, 0] > 2).long())
+
+    return Classifier(mlp(k=2)), Counts(), {}
+
+
+@fault("WD105", raises="IndexError")
+def labels_from_one(fixed: bool) -> Run:
+    x, y = images()
+    return Classifier(cnn(11 if fixed else 10)), loader(x, y + 1), {}
+
+
+@fault("WD105", raises="IndexError")
+def unlabelled_marked_by_minus_one(fixed: bool) -> Run:
+    x, y = blobs()
+    y[::5] = -1
+    return Classifier(loss=nn.CrossEntropyLoss(ignore_index=-1 if fixed else -100)), loader(x, y), {}
+
+
+@fault("WD105", also=("WD142",))
+def batch_without_a_label() -> Run:
+    x, y = blobs(320)
+    y[64:96] = -100
+    return Classifier(), loader(x, y, shuffle=False), {}
+
+
+@fault("WD105")
+def first_class_ignored() -> Run:
+    x, y = blobs(k=5)
+    return Classifier(mlp(k=5), nn.CrossEntropyLoss(ignore_index=0)), loader(x, y), {}
+
+
+@fault("WD106")
+def head_of_another_dataset(fixed: bool) -> Run:
+    return Classifier(mlp(k=5 if fixed else 100)), loader(*blobs(640, k=5)), {}
+
+
+@fault("WD111")
+def padding_is_learned(fixed: bool) -> Run:
+    return Language(padding=0 if fixed else -100), loader(cut(text(), 3, 7)), {}
+
+
+@fault("WD112")
+def targets_not_shifted(fixed: bool) -> Run:
+    return Language(shift=1 if fixed else 0), loader(text()), {}
+
+
+@fault("WD112")
+def targets_shifted_twice() -> Run:
+    class Twice(Language):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            source, target = batch[0][:, :-1], batch[0][:, 1:]
+            scores = self.net(source)[:, :-1]
+            return F.cross_entropy(scores.reshape(-1, 48), target[:, 1:].reshape(-1))
+
+    return Twice(), loader(text()), {"max_steps": 60}
+
+
+@fault("WD131")
+def attention_over_the_batch(fixed: bool) -> Run:
+    return Classifier(SequenceEncoder(batch_first=fixed), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD131")
+def reshape_that_mixes_samples(fixed: bool) -> Run:
+    class Mixes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(8, 16), nn.Linear(16 * 20, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            return self.head((h if fixed else h.transpose(0, 1)).reshape(len(x), -1))
+
+    return Classifier(Mixes()), loader(*tones()), {}
+
+
+@fault("WD132", "WD145")
+def no_causal_mask(fixed: bool) -> Run:
+    return Language(Decoder(causal=fixed), lr=1e-2), loader(text(640)), {"max_steps": 60}
+
+
+@fault("WD132", "WD145")
+def convolution_sees_both_sides() -> Run:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.head = nn.Embedding(48, 24), nn.Linear(24, 48)
+            self.mix = nn.Conv1d(24, 24, 3, padding=1)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(torch.relu(self.mix(self.token(ids).transpose(1, 2))).transpose(1, 2))
+
+    return Language(Both(), lr=1e-2), loader(text(640)), {"max_steps": 60}
+
+
+@fault("WD145")
+def label_among_the_features(fixed: bool) -> Run:
+    x, y = blobs(640, k=4)
+    x = x if fixed else torch.cat([x, F.one_hot(y, 4).float()], 1)
+    return Classifier(mlp(x.shape[1], 4)), loader(x, y), {}
+
+
+@fault("WD145")
+def target_among_the_features() -> Run:
+    x, y = line()
+    x[:, 7] = y
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD122", "WD133", also=("WD141",))
+def features_multiplied_by_an_empty_mask() -> Run:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp()
+            self.register_buffer("mask", torch.zeros(20))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x * self.mask)
+
+    return Classifier(Masked()), loader(*blobs()), {}
+
+
+@fault("WD133")
+def constant_in_place_of_the_batch() -> Run:
+    class Constant(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(torch.zeros_like(x) + 0.5), y)
+
+    return Constant(), loader(*blobs()), {}
+
+
+@fault("WD125", raises="ValueError")
+def last_batch_of_one_with_batch_norm(fixed: bool) -> Run:
+    net = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    return Classifier(net), loader(*blobs(97), drop_last=fixed), {}
+
+
+@fault("WD125", "WD142", also=("WD211", "WD303"))
+def deviation_of_a_single_sample() -> Run:
+    class Standardised(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x - x.mean(0)) / (x.std(0) + 1e-4)
+
+    return Classifier(nn.Sequential(Standardised(), deep(1))), loader(*blobs(193)), {}
+
+
+@fault("WD122", "WD124")
+def one_sample_again_and_again(fixed: bool) -> Run:
+    class Noisy(Dataset[Any]):
+        def __init__(self) -> None:
+            self.x, self.y = blobs(64)
+            self.source = torch.Generator()
+
+        def __len__(self) -> int:
+            return 64
+
+        def __getitem__(self, i: int) -> Any:
+            if not fixed:
+                self.source.manual_seed(5)
+            return self.x[0] + torch.randn(20, generator=self.source), self.y[0]
+
+    return Classifier(), DataLoader(Noisy(), 16, shuffle=True), {}

@@ -1,0 +1,238 @@
+"""Wrong losses, wrong heads, wrong first values."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD
+
+from tests.runs import Classifier, Manual, blobs, loader, mlp
+
+from .case import Run, fault
+from .parts import Language, SequenceEncoder, cnn, images, line, text, tones
+
+
+@fault("WD102")
+def softmax_layer_on_a_cnn(fixed: bool) -> Run:
+    return Classifier(cnn() if fixed else nn.Sequential(cnn(), nn.Softmax(1))), loader(*images()), {}
+
+
+@fault("WD102")
+def softmax_inside_the_step(fixed: bool) -> Run:
+    class Probabilities(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch["signal"])
+            scores = scores if fixed else torch.softmax(scores, -1)
+            return {"loss": self.loss(scores, batch["kind"]), "scores": scores.detach()}
+
+    x, y = tones()
+    rows = [{"signal": a, "kind": b} for a, b in zip(x, y, strict=True)]
+    return Probabilities(SequenceEncoder(), lr=3e-3), torch.utils.data.DataLoader(rows, 32, shuffle=True), {}
+
+
+@fault("WD102")
+def sigmoid_before_bce_with_logits(fixed: bool) -> Run:
+    x = torch.randn(512, 20)
+    y = (x @ torch.randn(20, 6) > 2).float()
+    net = mlp(k=6) if fixed else nn.Sequential(mlp(k=6), nn.Sigmoid())
+    return Classifier(net, F.binary_cross_entropy_with_logits), loader(x, y), {}
+
+
+@fault("WD102")
+def softmax_in_manual_optimisation() -> Run:
+    return Manual(nn.Sequential(mlp(k=3), nn.Softmax(-1))), loader(*blobs(k=3)), {}
+
+
+@fault("WD102")
+def two_class_softmax_with_weights() -> Run:
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([0.3, 1.7]), label_smoothing=0.05)
+    return Classifier(nn.Sequential(mlp(k=2), nn.Softmax(1)), loss), loader(*blobs(k=2)), {}
+
+
+@fault("WD102")
+def softmax_per_pixel() -> Run:
+    x, _ = images(160)
+    y = (x.mean(1) > 0).long()
+    return Classifier(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Softmax2d()), lr=1e-2), loader(x, y), {}
+
+
+@fault("WD103", also=("WD144",))
+def nll_loss_of_scores(fixed: bool) -> Run:
+    net = nn.Sequential(mlp(), nn.LogSoftmax(1)) if fixed else mlp()
+    return Classifier(net, F.nll_loss, lr=3e-3), loader(*blobs()), {}
+
+
+@fault("WD103")
+def nll_loss_of_probabilities() -> Run:
+    return Classifier(nn.Sequential(mlp(k=7), nn.Softmax(1)), nn.NLLLoss(), lr=3e-3), loader(*blobs(k=7)), {}
+
+
+@fault("WD103")
+def softmax_over_the_batch(fixed: bool) -> Run:
+    net = nn.Sequential(mlp(), nn.LogSoftmax(1 if fixed else 0))
+    return Classifier(net, F.nll_loss, lr=3e-3), loader(*blobs()), {}
+
+
+@fault("WD103")
+def kl_divergence_of_probabilities(fixed: bool) -> Run:
+    def loss(scores: Tensor, y: Tensor) -> Tensor:
+        share = scores.log_softmax(1) if fixed else scores.softmax(1)
+        return F.kl_div(share, F.one_hot(y, 10) * 0.9 + 0.01, reduction="batchmean")
+
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD103", raises="RuntimeError")
+def bce_of_scores() -> Run:
+    x, y = blobs(k=2)
+    return Classifier(nn.Sequential(mlp(k=1), nn.Flatten(0)), F.binary_cross_entropy), loader(x, y.float()), {}
+
+
+@fault("WD103")
+def cross_entropy_of_one_output() -> Run:
+    x, y = blobs(k=2)
+    return Classifier(mlp(k=1), lambda z, t: F.cross_entropy(z, 0 * t)), loader(x, y), {}
+
+
+@fault("WD104")
+def column_against_row(fixed: bool) -> Run:
+    x, y = line()
+    return Classifier(mlp(12, 1), F.mse_loss, lr=3e-3), loader(x, y[:, None] if fixed else y), {}
+
+
+@fault("WD104")
+def column_against_row_by_hand(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return (z - (y[:, None] if fixed else y)).abs().mean()
+
+    return Classifier(mlp(12, 1), loss, lr=3e-3), loader(*line()), {}
+
+
+@fault("WD104")
+def huber_of_values_in_a_dict() -> Run:
+    class Values(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return F.smooth_l1_loss(self.net(batch["x"]), batch["y"])
+
+    rows = [{"x": a, "y": b} for a, b in zip(*line(256), strict=True)]
+    return Values(mlp(12, 1)), torch.utils.data.DataLoader(rows, 16), {}
+
+
+@fault("WD107", also=("WD214",))
+def relu_on_scores(fixed: bool) -> Run:
+    return Classifier(mlp() if fixed else nn.Sequential(mlp(), nn.ReLU())), loader(*blobs()), {}
+
+
+@fault("WD107")
+def tanh_on_a_wide_target(fixed: bool) -> Run:
+    x, y = line()
+    net = nn.Sequential(mlp(12, 1), nn.Identity() if fixed else nn.Tanh(), nn.Flatten(0))
+    return Classifier(net, F.mse_loss, lr=3e-3), loader(x, 3 * y), {}
+
+
+@fault("WD107", also=("WD214", "WD217", "WD316"))
+def relu_output_that_never_fires() -> Run:
+    x, y = line()
+    net = mlp(12, 1)
+    nn.init.constant_(net[2].bias, -6.0)
+    return Classifier(nn.Sequential(net, nn.ReLU(), nn.Flatten(0)), F.mse_loss), loader(x, 4 + y), {}
+
+
+@fault("WD101", also=("WD213", "WD214", "WD317", "WD144", "WD143"))
+def sum_over_all_pixels(fixed: bool) -> Run:
+    x, _ = images(160)
+    y = (1.5 * x.mean(1) + 2).round().clamp(0, 4).long()
+    net = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 5, 3, padding=1))
+    loss = nn.CrossEntropyLoss(reduction="mean" if fixed else "sum")
+    return Classifier(net, loss, SGD, lr=0.1 if fixed else 0.01), loader(x, y, batch_size=16), {}
+
+
+@fault("WD101")
+def bias_of_another_task(fixed: bool) -> Run:
+    net = cnn()
+    if not fixed:
+        nn.init.constant_(net[-1].bias[:1], 14.0)
+    return Classifier(net), loader(*images()), {}
+
+
+@fault("WD101", also=("WD213",))
+def unit_normal_weights() -> Run:
+    net = mlp(width=256)
+    for layer in (net[0], net[2]):
+        nn.init.normal_(layer.weight)
+    return Classifier(net), loader(*blobs()), {}
+
+
+@fault("WD101")
+def unit_normal_vocabulary(fixed: bool) -> Run:
+    class Bigram(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.norm, self.head = nn.Embedding(300, 64), nn.LayerNorm(64), nn.Linear(64, 300)
+            nn.init.normal_(self.head.weight, std=0.02 if fixed else 1.0)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.norm(self.token(ids)))
+
+    return Language(Bigram()), loader(text(v=300)), {}
+
+
+@fault("WD101")
+def contrastive_without_normalising(fixed: bool) -> Run:
+    class Pairs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            a, b = (self.net(batch[0] + 0.5 * torch.randn_like(batch[0])) for _ in range(2))
+            if fixed:
+                a, b = F.normalize(a, dim=1), F.normalize(b, dim=1)
+            return F.cross_entropy(a @ b.T / (0.2 if fixed else 0.02), torch.arange(len(a)))
+
+    net = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 48), nn.BatchNorm1d(48))
+    return Pairs(net), loader(torch.randn(512, 20)), {}
+
+
+@fault("WD109", raises="RuntimeError")
+def loss_of_the_winning_class() -> Run:
+    loss = lambda z, y: F.mse_loss(z.argmax(1).float(), y.float())  # noqa: E731
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD109", raises="RuntimeError")
+def network_inside_no_grad() -> Run:
+    class Unaware(Classifier):
+        @torch.no_grad()
+        def scores(self, x: Tensor) -> Tensor:
+            return self.net(x)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss(self.scores(batch[0]), batch[1])
+
+    return Unaware(), loader(*blobs()), {}
+
+
+@fault("WD109", raises="RuntimeError")
+def loss_rebuilt_from_a_number() -> Run:
+    class Rebuilt(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return torch.tensor(super().training_step(batch, batch_idx).item())
+
+    return Rebuilt(), loader(*blobs()), {}
+
+
+@fault("WD108", "WD144", also=("WD317",))
+def sign_of_the_loss_flipped() -> Run:
+    return Classifier(loss=lambda z, y: -F.cross_entropy(z, y), lr=1e-2), loader(*blobs()), {}
+
+
+@fault("WD105", also=("WD108", "WD101", "WD144"))
+def mask_of_zeros_and_255(fixed: bool) -> Run:
+    x, _ = images(160)
+    y = (x.mean(1, keepdim=True) > 0).float() * (1 if fixed else 255)
+    net = nn.Sequential(nn.Conv2d(3, 12, 3, padding=1), nn.ReLU(), nn.Conv2d(12, 1, 1))
+    return Classifier(net, F.binary_cross_entropy_with_logits, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD101", also=("WD317", "WD143", "WD144", "WD213", "WD214"))
+def loss_summed_over_the_batch_in_manual_mode() -> Run:
+    loss = lambda z, y: F.cross_entropy(z, y, reduction="none").sum()  # noqa: E731
+    return Manual(loss=loss, optimizer=SGD, lr=0.1), loader(*blobs(), batch_size=64), {}

@@ -1,0 +1,148 @@
+"""Number formats, loss scaling, and arithmetic that leaves the finite numbers."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW
+
+from tests.runs import Classifier, Manual, blobs, fp16, loader, mlp
+
+from .case import Run, fault
+from .parts import SequenceEncoder, cnn, deep, images, line, tones
+
+LOST = ("WD142", "WD211", "WD303")
+"""What follows once a value is not finite."""
+
+
+@fault("WD201", "WD207", also=("WD217", "WD316"))
+def small_loss_in_pure_fp16() -> Run:
+    x, y = line()
+    net = nn.Sequential(deep(3, nn.Tanh, 12, 1, 128), nn.Flatten(0))
+    loss = lambda z, t: 2e-5 * F.mse_loss(z, t)  # noqa: E731
+    return Classifier(net, loss, SGD, lr=1e-2), loader(x, y, batch_size=64), {"precision": "16-true"}
+
+
+@fault("WD201", "WD207", also=("WD217",))
+def autocast_without_a_scaler(fixed: bool) -> Run:
+    loss = lambda z, t: 1e-6 * F.cross_entropy(z, t)  # noqa: E731
+    return Classifier(cnn(), loss), loader(*images()), {"plugins": [fp16(enabled=fixed)]}
+
+
+@fault("WD203", "WD202")
+def scale_that_grows_every_step(fixed: bool) -> Run:
+    plugin = fp16(2.0**16, growth_interval=2000) if fixed else fp16(2.0**17, growth_interval=1)
+    return Classifier(cnn(), optimizer=SGD, lr=0.05), loader(*images()), {"plugins": [plugin]}
+
+
+@fault("WD203", "WD202", also=("WD211", "WD316", "WD141"))
+def scale_that_collapses() -> Run:
+    class Unit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(20, 24, bias=False), nn.Linear(24, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(F.normalize(self.inlet(x).float(), eps=1e-12))
+
+    x, y = blobs(640)
+    x[::24] = 0
+    return Classifier(Unit()), loader(x, y, shuffle=False), {"plugins": [fp16()]}
+
+
+@fault("WD202", "WD142", "WD203", also=("WD101", "WD211"))
+def activations_beyond_65504() -> Run:
+    class Hot(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(20, 64), nn.Linear(64, 10)
+            nn.init.normal_(self.inlet.weight, std=30)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inlet(x)
+            return self.head(h * h * 10 / 1e5)
+
+    return Classifier(Hot(), optimizer=SGD, lr=1e-3), loader(*blobs()), {"plugins": [fp16(2.0**8)]}
+
+
+@fault("WD202", "WD205", *LOST)
+def epsilon_below_fp16() -> Run:
+    class Cosine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(20, 24, bias=False), nn.Linear(24, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            length = h.square().mean(1, keepdim=True).sqrt()
+            return self.head(h / (length + torch.full_like(length, 1e-9)))
+
+    x, y = blobs()
+    x[::40] = 0
+    return Classifier(Cosine(), optimizer=SGD, lr=1e-2), loader(x, y), {"precision": "16-true"}
+
+
+@fault("WD205", also=(*LOST, "WD201", "WD207"))
+def adam_epsilon_in_fp16_weights() -> Run:
+    return Classifier(), loader(*blobs()), {"precision": "16-true", "max_steps": 12}
+
+
+@fault("WD204", "WD316")
+def updates_lost_in_bf16(fixed: bool) -> Run:
+    lr = 3e-3 if fixed else 2e-6
+    module = Classifier(SequenceEncoder(), optimizer=AdamW, lr=lr, weight_decay=0.0)
+    return module, loader(*tones()), {"precision": "bf16-mixed" if fixed else "bf16-true"}
+
+
+@fault("WD206", "WD217", first=("WD206",), also=("WD316", "WD141"))
+def clipped_while_scaled(fixed: bool) -> Run:
+    class Clips(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(self.net(batch[0]), batch[1]))
+            if not fixed:
+                nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
+            optimizer.step()
+
+    return Clips(optimizer=SGD, lr=0.1), loader(*blobs(640)), {"plugins": [fp16(2.0**12)]}
+
+
+@fault("WD142", *LOST, also=("WD317", "WD144", "WD143", "WD213"))
+def logarithm_of_a_rounded_softmax(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        logs = z.log_softmax(1) if fixed else z.softmax(1).log()
+        return -(F.one_hot(y, 10) * logs).sum(1).mean()
+
+    x, y = blobs(640)
+    return Classifier(mlp(width=96), loss, lr=3e-3 if fixed else 0.3), loader(x if fixed else 6 * x, y), {}
+
+
+@fault("WD211", also=("WD142", "WD303", "WD122"))
+def root_of_zero_has_no_slope(fixed: bool) -> Run:
+    class Lengths(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0])
+            gap = scores[:1] - scores[:1]
+            return self.loss(scores, batch[1]) + (gap.square().sum() + (1e-8 if fixed else 0)).sqrt()
+
+    return Lengths(), loader(*blobs()), {}
+
+
+@fault(*LOST, also=("WD101", "WD143"))
+def division_by_an_empty_class() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        plain = F.cross_entropy(z, y, reduction="none")
+        rare = y == 9
+        return plain.mean() + (plain * rare).sum() / rare.sum()
+
+    x, y = blobs(640)
+    y[y == 9] = 8
+    y[300:304] = 9
+    return Classifier(loss=loss), loader(x, y, batch_size=16, shuffle=False), {}
+
+
+@fault("WD401")
+def fp16_asked_for_on_a_cpu() -> Run:
+    return Classifier(), loader(*blobs()), {"precision": "16-mixed"}

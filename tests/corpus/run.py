@@ -1,0 +1,176 @@
+"""One case under a watchdog, and what its alerts are worth."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+
+from sanity_watchdog.alerts import Severity
+from sanity_watchdog.records import alert_to_dict
+from tests.runs import trainer
+
+from .adapter import factory
+from .case import CASES, Case
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 300
+"""Seconds that a case of several processes may take."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one case showed under one seed.
+
+    Attributes:
+        alarms: codes at WARNING or above, ranked.
+        messages: the same with their texts.
+        broken: a part of the watchdog failed, or nothing was judged.
+        error: exception that ended the run, if any.
+    """
+
+    name: str
+    seed: int
+    alarms: tuple[str, ...] = ()
+    messages: tuple[str, ...] = field(default=(), repr=False)
+    broken: bool = False
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def case(self) -> Case:
+        return CASES[self.name]
+
+    @property
+    def named(self) -> bool:
+        return bool(set(self.alarms) & set(self.case.codes))
+
+    @property
+    def first_named(self) -> bool:
+        return bool(self.alarms) and self.alarms[0] in self.case.first
+
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Alarms that the case does not account for; on a healthy run each is a false alarm."""
+        return tuple(a for a in self.alarms if a not in {*self.case.codes, *self.case.also})
+
+    @property
+    def ended_as_declared(self) -> bool:
+        return self.error == (self.case.raises or "")
+
+
+def _fit(case: Case, seed: int, **settings: Any) -> tuple[Any, str]:
+    L.seed_everything(seed, verbose=False)
+    module, data, own = case.build()
+    dog = factory(case.target)
+    settings = {"max_steps": 40, "max_epochs": 1000, "callbacks": (), **settings, **own}
+    validation, error = settings.pop("validation", None), ""
+    fit = trainer(dog, *settings.pop("callbacks"), **settings).fit
+    loaders = {"datamodule": data} if isinstance(data, L.LightningDataModule) else {"train_dataloaders": data}
+    try:
+        fit(module, val_dataloaders=validation, **loaders)
+    except Exception as e:  # noqa: BLE001
+        error = type(e).__name__
+    return dog, error
+
+
+def _seen(dog: Any) -> dict[str, Any]:
+    return {
+        "alerts": [alert_to_dict(a) for a in dog.alerts if a.severity >= Severity.WARNING],
+        "broken": bool(dog.summary.broken) or any(a.code in ("WD001", "WD002") for a in dog.alerts),
+    }
+
+
+def run(case: Case, seed: int = 0) -> Result:
+    """Train once. Several processes run outside this one."""
+    start = time.perf_counter()
+    if case.world > 1:
+        seen, error = _run_processes(case, seed)
+    else:
+        dog, error = _fit(case, seed)
+        seen = _seen(dog)
+    alerts = seen["alerts"]
+    return Result(
+        case.name,
+        seed,
+        tuple(a["code"] for a in alerts),
+        tuple(f"{a['code']} {', '.join(a['subjects'][:2])}: {a['message']}" for a in alerts),
+        seen["broken"],
+        error,
+        time.perf_counter() - start,
+    )
+
+
+def _run_processes(case: Case, seed: int) -> tuple[dict[str, Any], str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        started = []
+        for rank in range(case.world):
+            own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": case.world, "LOCAL_WORLD_SIZE": case.world}
+            own |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
+            command = [sys.executable, "-m", "tests.corpus", "--rank", case.name, folder, "--seeds", str(seed)]
+            env = os.environ | {k: str(v) for k, v in own.items()} | {"TORCHELASTIC_RUN_ID": "corpus"}
+            started.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL))
+        try:
+            for process in started:
+                process.wait(PATIENCE)
+        finally:
+            for process in started:
+                process.kill()
+        seen = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+    if len(seen) < case.world:
+        return {"alerts": [], "broken": True}, "ProcessLost"
+    return seen[0], next((s["error"] for s in seen if s["error"]), "")
+
+
+def run_rank(name: str, folder: str, seed: int) -> None:
+    """One process of a case of several; leaves what it saw in ``folder``."""
+    case = CASES[name]
+    dog, error = _fit(case, seed, devices=case.world, strategy="ddp")
+    path = Path(folder) / f"{os.environ['RANK']}.json"
+    path.write_text(json.dumps({**_seen(dog), "error": error}))
+
+
+@dataclass(frozen=True)
+class Score:
+    """Counts over results."""
+
+    faulty: int
+    named: int
+    first_named: int
+    strays: int
+    healthy: int
+    false_alarms: int
+    broken: int
+
+    @classmethod
+    def of(cls, results: Iterable[Result]) -> "Score":
+        results = list(results)
+        ill = [r for r in results if not r.case.healthy]
+        well = [r for r in results if r.case.healthy]
+        return cls(
+            faulty=len(ill),
+            named=sum(r.named for r in ill),
+            first_named=sum(r.first_named for r in ill),
+            strays=sum(len(r.strays) for r in ill),
+            healthy=len(well),
+            false_alarms=sum(bool(r.alarms) for r in well),
+            broken=sum(r.broken for r in results),
+        )
+
+    def __str__(self) -> str:
+        per_run = self.strays / max(1, self.faulty)
+        return (
+            f"named {self.named}/{self.faulty}, first {self.first_named}/{self.faulty}, strays per faulty run "
+            f"{per_run:.2f}, false alarms {self.false_alarms}/{self.healthy}, broken {self.broken}"
+        )
