@@ -153,13 +153,14 @@ class MembershipObserver(Observer):
         names = {id(p): n for n, p in named.items()}
         trainable = tuple(n for n, p in named.items() if p.requires_grad)
         frozen, owners = self._frozen_at_start.difference(trainable), parameter_owners(run.module)
+        adapted = {id(owners.get(n)) for n, p in named.items() if p.ndim > 1 and not p.requires_grad}
         held = [(names[id(p)], bool(o.state.get(p))) for o in run.optimizers for p in _parameters(o) if id(p) in names]
         return Frozen(
             **at.tags(),
             parameters=len(named),
             matrices=sum(p.ndim > 1 for p in named.values()),
             trainable=trainable,
-            beside=sum(named[n].ndim < 2 and _has_frozen_matrix(owners.get(n)) for n in trainable),
+            beside=sum(named[n].ndim < 2 and id(owners.get(n)) in adapted for n in trainable),
             held=tuple(n for n, _ in held if n in frozen and named[n].ndim > 1),
             trained_before=tuple(n for n, state in held if n in frozen and state and run.resumed),
             no_graph=no_graph,
@@ -185,10 +186,6 @@ def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:
         automatic=run.automatic,
         hidden=found.hidden,
     )
-
-
-def _has_frozen_matrix(owner: nn.Module | None) -> bool:
-    return owner is not None and any(p.ndim > 1 and not p.requires_grad for p in owner.parameters(recurse=False))
 
 
 def _member(name: str, parameter: Tensor, owner: nn.Module | None) -> Member:
