@@ -29,6 +29,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (fp16_underflow, replace(GRADIENTS, shares=(0.02, 0.03, 0.02), layers=(HALF_GONE, LAYER))),
     (fp16_underflow, replace(GRADIENTS, shares=(0.5, 0.6, 0.7), scaled=True, scale=2.0**-3, native_bf16=True)),
     (fp16_underflow, replace(GRADIENTS, shares=(1.0, 1.0, 1.0), silent=True, layers=())),
+    (fp16_underflow, replace(GRADIENTS, shares=(1.0, 1.0, 1.0), silent=True, layers=(), ever=False)),
     (fp16_overflow, OVERFLOWED),
     (fp16_overflow, replace(OVERFLOWED, scaled=True, scale=0.25, native_bf16=True)),
     (fp16_overflow, ACTIVATION),

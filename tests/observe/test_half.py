@@ -254,13 +254,20 @@ def test_a_compiled_function_is_compiled_once_and_its_activations_are_not_looked
 
 def test_a_loss_that_is_met_under_a_live_scale_has_lost_nothing() -> None:
     class Met(Classifier):
-        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-            return F.relu(self.net(batch[0]) - 100).sum()
+        late: bool
 
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            margin = 100 if self.global_step or not self.late else -100
+            return F.relu(self.net(batch[0]) - margin).sum()
+
+    Met.late = False
     dog = watched(Met(), watchdog=only(), plugins=[fp16()])
     assert "WD201" not in codes(dog)
-    bare = watched(Met(), watchdog=only(), plugins=[fp16(enabled=False)])
-    assert alert(bare, "WD201").severity is Severity.WARNING
+    never = watched(Met(), watchdog=only(), plugins=[fp16(enabled=False)])
+    assert alert(never, "WD201").severity is Severity.ERROR
+    Met.late = True
+    later = watched(Met(), watchdog=only(), plugins=[fp16(enabled=False)])
+    assert alert(later, "WD201").severity is Severity.WARNING
 
 
 def test_a_schedule_that_steps_on_skipped_steps() -> None:

@@ -62,7 +62,8 @@ def fp16_underflow(seen: HalfGradients, *, run_share: float = RUN_SHARE, layer_s
         return
     scale = f"loss scale {seen.scale:g}" if seen.scaled else "no loss scaler"
     if seen.silent:
-        message = f"every gradient is exactly zero in float16 with {scale}: lost, or there is none"
+        met = "lost, or the loss is met" if seen.ever else "lost, or there never was one"
+        message = f"every gradient is exactly zero in float16 with {scale}: {met}"
     elif seen.share >= run_share:
         message = f"about {seen.share:.0%} of gradient elements are lost to float16 (limit {run_share:.0%}; {scale})"
     else:
@@ -91,7 +92,7 @@ def fp16_underflow(seen: HalfGradients, *, run_share: float = RUN_SHARE, layer_s
         message,
         hint=instead(seen.native_bf16, fix),
         subjects=(x.name for x in named),
-        severity=Severity.ERROR if seen.share >= ERROR_SHARE and not seen.silent else Severity.WARNING,
+        severity=Severity.ERROR if seen.share >= ERROR_SHARE and not (seen.silent and seen.ever) else Severity.WARNING,
         evidence=evidence,
     )
 

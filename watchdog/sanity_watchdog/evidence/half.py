@@ -54,6 +54,7 @@ class HalfGradients(Evidence):
         scale: the loss scale; 1 without a scaler.
         scaled: is there a live loss scaler?
         native_bf16: does the device compute in bfloat16 natively?
+        ever: has any sample of this run had a gradient?
     """
 
     shares: tuple[float, ...]
@@ -63,6 +64,7 @@ class HalfGradients(Evidence):
     scale: float
     scaled: bool
     native_bf16: bool
+    ever: bool = True
 
     @property
     def share(self) -> float:

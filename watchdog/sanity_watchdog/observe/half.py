@@ -52,7 +52,7 @@ class HalfWatch(Observer):
         self._each: deque[array[float]] = deque(maxlen=CONFIRM * max(parts, 1))
         self._held: dict[str, Tensor] = {}
         self._known: bool | None = True if autocasts_to_half(run) or has_dtype(run.module, torch.float16) else None
-        self._overflowed = self._unsure = False
+        self._overflowed = self._unsure = self._ever = False
         self._attempt = -1
         self._activations: Activations | None = None
         self._ends: dict[str, Any] = {}
@@ -143,6 +143,7 @@ class HalfWatch(Observer):
     def _underflow(self, at: Moment, rows: list[Statistics], scale: float, scaled: bool) -> Iterable[Evidence]:
         share, shares = lost_shares(rows, self._stored, self._tables)
         silent = all(row.largest == 0 for row in rows)
+        self._ever |= not silent
         if math.isnan(share) or (silent and scale >= LIVE):  # a loss that is met has no gradient at all
             return
         self._shares.append(share)
@@ -157,6 +158,7 @@ class HalfWatch(Observer):
             scale=scale,
             scaled=scaled,
             native_bf16=self._bf16,
+            ever=self._ever,
             **at.tags(),
         )
         yield seen
