@@ -170,7 +170,7 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         return "", ""
     if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, seen.classes, seen.dtype):
         return "gets probabilities, not their logarithms (rows sum to 1)", "use log_softmax instead of softmax"
-    if not seen.log_error <= _log_tolerance(seen):
+    if not math.isnan(seen.low) and not seen.log_error <= _log_tolerance(seen):
         return (
             f"gets raw scores: logsumexp of a row is {seen.log_error:.3g} from 0, limit {_log_tolerance(seen):.2g}",
             "use cross_entropy, or log_softmax before nll_loss",

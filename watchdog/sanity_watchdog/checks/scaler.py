@@ -24,7 +24,7 @@ SAMPLES = 4
 """Norms that must agree."""
 
 
-@check("WD203", "stuck-scaler", Severity.ERROR, ScalerHistory, implied_by=("WD202",))
+@check("WD203", "stuck-scaler", Severity.ERROR, ScalerHistory, implied_by=("WD142", "WD202"))
 def stuck_scaler(seen: ScalerHistory, *, skipped_share: float = STUCK_SHARE) -> Findings:
     """The loss scaler keeps skipping steps, or its scale has collapsed.
 
@@ -103,16 +103,16 @@ def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
     **Why it matters.** The gradient ends up at the clip value divided by the loss scale, 0.00001 instead of 0.5.
     Nothing fails and nothing is learnt.
 
-    **How to fix.** Unscale first; then clip.
+    **How to fix.** Clip where the gradients have been unscaled: in ``on_before_optimizer_step``, which Lightning calls
+    from ``opt.step()`` in manual optimisation as well. With a scaler of your own call ``scaler.unscale_`` first.
 
     ```python
-    self.manual_backward(loss)                                      # before
+    self.manual_backward(loss)                          # before
     self.clip_gradients(opt, gradient_clip_val=0.5)
     opt.step()
 
-    self.manual_backward(loss)                                      # after
-    self.trainer.precision_plugin.scaler.unscale_(opt.optimizer)
-    torch.nn.utils.clip_grad_norm_(self.parameters(), 0.5)
+    def on_before_optimizer_step(self, optimizer):      # after; training_step only calls opt.step()
+        torch.nn.utils.clip_grad_norm_(self.parameters(), 0.5)
     ```
 
     **When to ignore.** If you do clip to a norm below 0.002 in manual optimisation.
@@ -133,7 +133,7 @@ def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
         yield clipped_before_unscaling.alert(
             seen,
             f"{what} to {clips[-1]:.3g} while scaled: the norm is {seen.norms[-1]:.1e}",
-            hint="unscale the gradients before clipping them: scaler.unscale_(optimizer)",
+            hint="clip in on_before_optimizer_step: unscaled there (own scaler: after scaler.unscale_)",
             severity=Severity.ERROR if certain else Severity.WARNING,
             evidence={"norm": seen.norms[-1], "loss_scale": seen.scales[-1], "clip": clips[-1], "samples": len(pairs)},
         )

@@ -1,0 +1,86 @@
+"""Losses that get something other than they are defined for: the run goes on, and learns little or nothing.
+
+python examples/loss_inputs.py --fault softmax-twice      the alert, ranked first: WD102
+python examples/loss_inputs.py --fixed softmax-twice      its hint applied: quiet
+"""
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_diabetes
+from torch import Tensor, nn
+
+from common import Case, ask, batches, digits, fit, seeded
+from sanity_watchdog import SanityWatchdog
+
+FAULTS = {
+    "softmax-twice": ("WD102", "softmax in front of cross_entropy, which applies one itself"),
+    "scores-to-nll": ("WD103", "raw scores given to nll_loss, which wants log-probabilities"),
+    "column-meets-row": ("WD104", "predictions (n, 1) against targets (n,): all pairs are compared"),
+    "relu-on-scores": ("WD107", "a ReLU after the last layer: scores below zero do not exist"),
+    "flipped-sign": ("WD108", "the log-likelihood is minimised instead of its negative"),
+    "detached-loss": ("WD109", "the loss is rebuilt from a number, so no gradient can flow"),
+}
+
+
+class Classifier(L.LightningModule):
+    """Digits, ten classes."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        if case.broken("relu-on-scores"):
+            self.net.append(nn.ReLU())
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        images, labels = batch
+        scores = self.net(images)
+        if self.case.broken("softmax-twice"):
+            return F.cross_entropy(scores.softmax(-1), labels)
+        if self.case.about("scores-to-nll"):
+            return F.nll_loss(scores if self.case.broken("scores-to-nll") else scores.log_softmax(-1), labels)
+        if self.case.broken("flipped-sign"):
+            return -F.cross_entropy(scores, labels)
+        if self.case.broken("detached-loss"):
+            return torch.tensor(F.cross_entropy(scores, labels).item(), requires_grad=True)
+        return F.cross_entropy(scores, labels)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+
+class Regressor(L.LightningModule):
+    """Diabetes: a number from ten measurements."""
+
+    def __init__(self, case: Case) -> None:
+        super().__init__()
+        self.case = case
+        self.net = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 1))
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        features, target = batch
+        predicted = self.net(features)
+        return F.mse_loss(predicted if self.case.broken("column-meets-row") else predicted.squeeze(1), target)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters(), lr=3e-3)
+
+
+def diabetes() -> tuple[Tensor, Tensor]:
+    """Ten features (n, 10) and a target (n,), both standardised."""
+    x, y = (torch.tensor(a, dtype=torch.float32) for a in load_diabetes(return_X_y=True))
+    return (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
+
+
+def main(argv: list[str] | None = None) -> SanityWatchdog:
+    """Train; returns the watchdog."""
+    case = ask(argv, __doc__, FAULTS)
+    seeded()
+    if case.about("column-meets-row"):
+        return fit(case, Regressor(case), batches(*diabetes()))
+    return fit(case, Classifier(case), batches(*digits()))
+
+
+if __name__ == "__main__":
+    main()
