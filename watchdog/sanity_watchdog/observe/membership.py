@@ -38,7 +38,7 @@ class MembershipObserver(Observer):
         self._moved: set[int] = set()
         self._attempts: dict[int, int] = {}
         self._graphs = 0
-        self._told = False
+        self._told = self._complete = False
         self._frozen_at_start: set[str] = set()
 
     def start(self, run: Run, at: Moment) -> None:
@@ -81,7 +81,8 @@ class MembershipObserver(Observer):
             at.emit(self._membership(at, run))
             if run.unused_stops:
                 at.emit(self._reached(at, run, 1))
-        if least >= WINDOW and (at.sampled or least == WINDOW):
+        if least >= WINDOW and (at.sampled or least == WINDOW) and not self._complete:
+            self._complete = not self._waiting
             at.emit(self._reached(at, run, WINDOW))
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
