@@ -111,12 +111,15 @@ class ParameterObserver(Observer):
         def then(seen: Reading) -> None:
             for name, state, size in seen.states():
                 old = self._traces[name]
-                new = replace(old, now=state, seen=size, rise=_rise(old, state), fall=_fall(old, state))
+                idle, identical = old.idle, old.identical
                 if stepping:
-                    idle = state.largest == 0 and seen.no_gradient.get(name, False)
+                    still = state.largest == 0 and seen.no_gradient.get(name, False)
                     alike = seen.equal.get(name, False) and state.norm != old.start.norm
-                    new = replace(new, idle=old.idle + 1 if idle else 0, identical=old.identical + 1 if alike else 0)
-                self._traces[name] = new
+                    idle, identical = (idle + 1 if still else 0), (identical + 1 if alike else 0)
+                rise, fall = _rise(old, state), _fall(old, state)
+                self._traces[name] = replace(
+                    old, now=state, seen=size, rise=rise, fall=fall, idle=idle, identical=identical
+                )
 
         self._ask(at, chosen, alike, zero, then)
 
