@@ -55,6 +55,13 @@ def test_what_was_there_before_the_first_batch_is_explained_by_nothing_later() -
     assert ranked(left, IMPLIED)[0] is not left[0]
 
 
+def test_what_was_seen_before_any_weight_changed_is_explained_by_nothing_later() -> None:
+    alerts = [alert("CAUSE", step=9), alert("SYMPTOM"), alert("LAST", step=9)]
+    left, gone = explain(alerts, {**IMPLIED, "LAST": ("CAUSE",)})
+    assert [a.code for a in left] == ["CAUSE", "SYMPTOM"]
+    assert [a.code for a in gone] == ["LAST"]
+
+
 def test_only_the_difference_of_subjects_remains() -> None:
     (left, _), _ = explain([alert("SYMPTOM", "a", "b"), alert("CAUSE", "a")], IMPLIED)
     assert left.subjects == ("b",)

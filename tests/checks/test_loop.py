@@ -9,6 +9,7 @@ from sanity_watchdog.evidence.loop import GraphsKept, MetricsUsed, MetricUse, Pr
 
 NOTHING = Progress(automatic=True, optimizers=1, batches=8, backwards=0, attempts=8, steps=8)
 MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
+IDLE = replace(MANUAL, optimizers=2, attempts=20, steps=20, idle=(1,))
 SHARED = MetricUse(
     name="accuracy", kind="MulticlassAccuracy", held=20, trained=20, sanity=0, validated=4, computed=True
 )
@@ -32,6 +33,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, batches=16, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, batches=3, backwards=0, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, automatic=True)),
+    (step_without_update, IDLE),
+    (step_without_update, replace(IDLE, idle=(0, 2), epochs=0, ended=True)),
     (shared_metric, used(SHARED)),
     (shared_metric, used(BEST)),
     (shared_metric, used(replace(BEST, kind="MeanMetric", validated=3))),
@@ -51,6 +54,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, batches=4, epochs=1, ended=True)),
     (step_without_update, replace(NOTHING, batches=1, ended=True)),
     (step_without_update, replace(MANUAL, optimizers=0)),
+    (step_without_update, replace(IDLE, idle=())),
+    (step_without_update, replace(IDLE, epochs=0)),
+    (step_without_update, replace(IDLE, attempts=15)),
     (shared_metric, MetricsUsed(uses=())),
     (shared_metric, used(replace(SHARED, held=0))),
     (shared_metric, used(replace(SHARED, computed=False))),

@@ -14,11 +14,13 @@ FLAT = SaturatedUnits(layers=(("net.1", "Tanh", 0.97), ("net.3", "Tanh", 0.2)))
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, SILENT),
-    (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=32)))),
+    (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=45)))),
+    (dead_units, replace(SILENT, layers=(SilentLayer(name="net.0.bias", silent=8, units=8),))),
     (saturated_units, FLAT),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(FEW,))),
+    (dead_units, replace(SILENT, layers=(replace(FEW, silent=40), SilentLayer(name="a", silent=20, units=32)))),
     (dead_units, replace(SILENT, layers=())),
     (saturated_units, SaturatedUnits(layers=(("net.3", "Tanh", 0.2),))),
     (saturated_units, SaturatedUnits(layers=())),
@@ -29,6 +31,6 @@ def test_only_the_layers_over_the_limit_are_subjects() -> None:
     (found,) = dead_units(SILENT)
     assert isinstance(found, Alert)
     assert found.subjects == ("net.0.bias",)
-    (found,) = dead_units(SILENT, share=0.4)
+    (found,) = dead_units(SILENT, share=0.3)
     assert isinstance(found, Alert)
     assert found.subjects == ("net.0.bias", "net.2.bias")

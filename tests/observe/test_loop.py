@@ -69,9 +69,36 @@ class WithoutOptimizer(Classifier):
         return None
 
 
+class TwoPlayers(Manual):
+    """Two optimizers, of which the second waits for some batches or for ever."""
+
+    def __init__(self, waits: int) -> None:
+        super().__init__()
+        self.waits = waits
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        first, second = self.optimizers()
+        first.zero_grad()
+        second.zero_grad()
+        self.manual_backward(Classifier.training_step(self, batch, batch_idx))
+        first.step()
+        if batch_idx >= self.waits:
+            second.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(layer.parameters(), 1e-3) for layer in (self.net[0], self.net[2])]
+
+
 def run(module: Classifier, epochs: int = 2, batches: int = 20, **kwargs: Any) -> Any:
     data = loader(*blobs(batches * 8), batch_size=8)
     return watched(module, data, max_steps=-1, max_epochs=epochs, **kwargs)
+
+
+def test_one_of_two_optimizers_that_never_steps_is_told() -> None:
+    (found,) = (a for a in run(TwoPlayers(99), 2).alerts if a.code == "WD506")
+    assert found.severity is Severity.WARNING
+    assert found.subjects == ("optimizer 1",)
+    assert "WD506" not in codes(run(TwoPlayers(12), 2))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ def explain(
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
     without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
-    never explains anything worse, and what happened in a step never explains what was there before the first one.
+    never explains anything worse, what happened in a step never explains what was there before the first one, and
+    what came after the first step never explains what was seen before any weight had changed.
 
     Args:
         alerts: open alerts.
@@ -39,7 +40,7 @@ def explain(
             for cause in by_code.get(code, ()):
                 if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
                     continue
-                if alert.stage == START and cause.stage != START:
+                if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
                     continue
                 if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
                     gone = True

@@ -32,7 +32,8 @@ def step_without_update(seen: Progress) -> Findings:
 
     **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
     any of the first 8 batches, or in the whole fit. In either: no optimizer step in a whole epoch of at least 16
-    batches, in 512 batches, or in the whole fit.
+    batches, in 512 batches, or in the whole fit; as a WARNING, one of several optimizers that never steps although its
+    parameters had a gradient at each look.
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -74,6 +75,16 @@ def step_without_update(seen: Progress) -> Findings:
             seen,
             f"{did} and no optimizer step in {seen.batches:,} batches: nothing is updated",
             hint=_step_hint(seen),
+            evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
+        )
+    elif seen.idle and seen.attempts >= SILENT_BATCHES and (seen.ended or seen.epochs or seen.batches >= SILENT_LONG):
+        which = f"optimizer {seen.idle[0]}" if len(seen.idle) == 1 else f"{len(seen.idle)} of the optimizers"
+        yield step_without_update.alert(
+            seen,
+            f"{which} never stepped in {seen.batches:,} batches, though its parameters get gradients",
+            severity=Severity.WARNING,
+            hint="call its step() after manual_backward, or freeze its parameters until it joins in",
+            subjects=[f"optimizer {i}" for i in seen.idle],
             evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
         )
 

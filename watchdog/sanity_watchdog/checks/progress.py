@@ -129,7 +129,7 @@ def _cause(seen: LossFinite) -> tuple[str, str]:
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
 
 
-@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD105", "WD121", "WD202", "WD211"))
+@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD103", "WD105", "WD121", "WD202", "WD211"))
 def non_finite_loss(seen: LossFinite) -> Findings:
     """The loss became NaN or infinite; the first such batch, and why.
 

@@ -1,12 +1,16 @@
 """Units that never fire, or never leave the flat ends of their activation."""
 
+import math
+
 from ..alerts import Severity
-from ..evidence.units import SaturatedUnits, SilentUnits
+from ..evidence.units import SaturatedUnits, SilentLayer, SilentUnits
 from .check import Findings, check
 
 SILENT_SHARE = 0.5
-"""Silent share of a layer's units. Over a window of six samples 20 healthy runs stayed below; in single batches two of
-them did not."""
+"""Silent share of a layer's units that chance alone can reach: where inputs are small beside the biases, as behind a few
+layers of the default initialisation, the sign of its bias decides whether a unit always fires or never."""
+DEVIATIONS = 3.0
+"""Standard deviations of that share, for a layer of so many units, above which it is no chance."""
 FLAT_SHARE = 0.9
 """Share of a bounded activation's outputs at its flat ends. Unit inputs and default initialisation: below 0.1."""
 
@@ -23,7 +27,8 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
 
     **What it sees.** Elements of a bias whose gradient is exactly zero: those units were silent on the whole batch.
     Kept over six samples; what fired once is alive. Then the weights of these units must have no gradient either,
-    since some biases have none in good health (their effect cancels). The last layer is left out.
+    since some biases have none in good health (their effect cancels). The last layer is left out. Half of a layer may
+    be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units).
 
     **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
     than it looks; if a whole layer is dead nothing before it learns.
@@ -42,13 +47,13 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     **Sources.** Lu et al., Dying ReLU and Initialization, 2019; zero shares of bias gradients and of activations agreed
     exactly in every measured network.
     """
-    layers = [layer for layer in seen.layers if layer.share >= share]
+    layers = [layer for layer in seen.layers if layer.share >= _limit(layer, share)]
     if layers:
-        worst = layers[0]
+        worst = max(layers, key=lambda layer: layer.share)
         yield dead_units.alert(
             seen,
             f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"[:80]
-            + f" (limit {share:.0%})",
+            + f" (limit {_limit(worst, share):.0%})",
             hint="start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU",
             subjects=(layer.name for layer in layers),
             evidence={
@@ -59,6 +64,10 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
                 "samples": seen.samples,
             },
         )
+
+
+def _limit(layer: SilentLayer, share: float) -> float:
+    return min(1.0, share + DEVIATIONS * math.sqrt(share * (1 - share) / layer.units))
 
 
 @check("WD215", "saturated-units", Severity.WARNING, SaturatedUnits, implied_by=("WD122", "WD123"))

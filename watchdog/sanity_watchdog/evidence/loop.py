@@ -18,6 +18,7 @@ class Progress(Evidence):
         steps: optimizer steps done.
         epochs: epochs that have ended.
         ended: the fit is over.
+        idle: optimizers that have not stepped yet, though their parameters had gradients whenever they were looked at.
     """
 
     automatic: bool
@@ -28,6 +29,7 @@ class Progress(Evidence):
     steps: int
     epochs: int = 0
     ended: bool = False
+    idle: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

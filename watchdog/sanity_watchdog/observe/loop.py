@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from ..evidence.loop import GraphsKept, Progress
 from .moment import Moment
 from .observer import Observer, in_samples
+from .scaler import inner
 
 TELLING = (8, 512)
 """Batches after which progress is told, sampled or not."""
@@ -30,12 +31,15 @@ class LoopObserver(Observer):
 
     def __init__(self) -> None:
         self._backwards = self._attempts = self._steps = self._epochs = self._batches = 0
+        self._stepped: set[int] = set()
+        self._without: set[int] = set()
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._attempts += 1
+        self._stepped.add(id(inner(optimizer)))
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._steps += 1
@@ -51,6 +55,14 @@ class LoopObserver(Observer):
     def end(self, at: Moment) -> None:
         self._tell(at, ended=True)
 
+    def _idle(self, at: Moment) -> tuple[int, ...]:
+        """Numbers of the optimizers that could have stepped at each look and never did."""
+        waiting = {i: o for i, o in enumerate(at.run.optimizers) if id(o) not in self._stepped and o.param_groups}
+        self._without |= {
+            i for i, o in waiting.items() if all(p.grad is None for g in o.param_groups for p in g["params"])
+        }
+        return tuple(i for i in waiting if i not in self._without)
+
     def _tell(self, at: Moment, ended: bool = False) -> None:
         at.emit(
             Progress(
@@ -62,6 +74,7 @@ class LoopObserver(Observer):
                 steps=self._steps,
                 epochs=self._epochs,
                 ended=ended,
+                idle=self._idle(at),
                 **at.tags(),
             )
         )
