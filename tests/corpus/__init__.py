@@ -7,12 +7,15 @@ from . import (
     healthy_networks,
     healthy_objectives,
     healthy_practice,
+    loops,
     losses,
     modes,
     numerics,
     optimizers,
     parameters,
     ranks,
+    sequences,
+    targets,
 )
 from .case import CASES, Case
 
@@ -25,10 +28,13 @@ __all__ = [
     "healthy_networks",
     "healthy_objectives",
     "healthy_practice",
+    "loops",
     "losses",
     "modes",
     "numerics",
     "optimizers",
     "parameters",
     "ranks",
+    "sequences",
+    "targets",
 ]

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import Decoder, Language, SequenceEncoder, cnn, cut, deep, greys, images, line, text, tones
+from .parts import cnn, deep, greys, images, line
 
 
 @fault("WD123", "WD101", also=("WD213", "WD214", "WD317", "WD141"))
@@ -84,13 +84,6 @@ def index_that_is_not_used() -> Run:
     return Classifier(), DataLoader(Stuck(), 8), {}
 
 
-@fault("WD110", also=("WD143", "WD144", "WD145"))
-def sorted_by_class(fixed: bool) -> Run:
-    x, y = blobs(640)
-    order = y.argsort()
-    return Classifier(), loader(x[order], y[order], batch_size=16, shuffle=fixed), {}
-
-
 @fault("WD121", also=("WD142", "WD211", "WD303"))
 def missing_cells_are_nan(fixed: bool) -> Run:
     x, y = blobs(512)
@@ -106,110 +99,6 @@ def logarithm_of_an_empty_count() -> Run:
             return loader(counts.log(), (counts[:, 0] > 2).long())
 
     return Classifier(mlp(k=2)), Counts(), {}
-
-
-@fault("WD105", raises="IndexError")
-def labels_from_one(fixed: bool) -> Run:
-    x, y = images()
-    return Classifier(cnn(11 if fixed else 10)), loader(x, y + 1), {}
-
-
-@fault("WD105", raises="IndexError")
-def unlabelled_marked_by_minus_one(fixed: bool) -> Run:
-    x, y = blobs()
-    y[::5] = -1
-    return Classifier(loss=nn.CrossEntropyLoss(ignore_index=-1 if fixed else -100)), loader(x, y), {}
-
-
-@fault("WD105", also=("WD142",))
-def batch_without_a_label() -> Run:
-    x, y = blobs(320)
-    y[64:96] = -100
-    return Classifier(), loader(x, y, shuffle=False), {}
-
-
-@fault("WD105")
-def first_class_ignored() -> Run:
-    x, y = blobs(k=5)
-    return Classifier(mlp(k=5), nn.CrossEntropyLoss(ignore_index=0)), loader(x, y), {}
-
-
-@fault("WD106")
-def head_of_another_dataset(fixed: bool) -> Run:
-    return Classifier(mlp(k=5 if fixed else 100)), loader(*blobs(640, k=5)), {}
-
-
-@fault("WD111")
-def padding_is_learned(fixed: bool) -> Run:
-    return Language(padding=0 if fixed else -100), loader(cut(text(), 3, 7)), {}
-
-
-@fault("WD112")
-def targets_not_shifted(fixed: bool) -> Run:
-    return Language(shift=1 if fixed else 0), loader(text()), {}
-
-
-@fault("WD112")
-def targets_shifted_twice() -> Run:
-    class Twice(Language):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            source, target = batch[0][:, :-1], batch[0][:, 1:]
-            scores = self.net(source)[:, :-1]
-            return F.cross_entropy(scores.reshape(-1, 48), target[:, 1:].reshape(-1))
-
-    return Twice(), loader(text()), {"max_steps": 60}
-
-
-@fault("WD131")
-def attention_over_the_batch(fixed: bool) -> Run:
-    return Classifier(SequenceEncoder(batch_first=fixed), lr=3e-3), loader(*tones()), {}
-
-
-@fault("WD131")
-def reshape_that_mixes_samples(fixed: bool) -> Run:
-    class Mixes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inlet, self.head = nn.Linear(8, 16), nn.Linear(16 * 20, 4)
-
-        def forward(self, x: Tensor) -> Tensor:
-            h = torch.relu(self.inlet(x))
-            return self.head((h if fixed else h.transpose(0, 1)).reshape(len(x), -1))
-
-    return Classifier(Mixes()), loader(*tones()), {}
-
-
-@fault("WD132", "WD145")
-def no_causal_mask(fixed: bool) -> Run:
-    return Language(Decoder(causal=fixed), lr=1e-2), loader(text(640)), {"max_steps": 60}
-
-
-@fault("WD132", "WD145")
-def convolution_sees_both_sides() -> Run:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.token, self.head = nn.Embedding(48, 24), nn.Linear(24, 48)
-            self.mix = nn.Conv1d(24, 24, 3, padding=1)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            return self.head(torch.relu(self.mix(self.token(ids).transpose(1, 2))).transpose(1, 2))
-
-    return Language(Both(), lr=1e-2), loader(text(640)), {"max_steps": 60}
-
-
-@fault("WD145")
-def label_among_the_features(fixed: bool) -> Run:
-    x, y = blobs(640, k=4)
-    x = x if fixed else torch.cat([x, F.one_hot(y, 4).float()], 1)
-    return Classifier(mlp(x.shape[1], 4)), loader(x, y), {}
-
-
-@fault("WD145")
-def target_among_the_features() -> Run:
-    x, y = line()
-    x[:, 7] = y
-    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
 
 
 @fault("WD122", "WD133", also=("WD141",))

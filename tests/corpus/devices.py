@@ -26,12 +26,6 @@ def integer_features() -> Run:
     return Classifier(), loader((10 * x).long(), y), {}
 
 
-@fault("WD105", "WD402", raises="RuntimeError")
-def whole_numbers_as_binary_targets() -> Run:
-    x, y = blobs()
-    return Classifier(nn.Sequential(mlp(k=1), nn.Flatten(0)), F.binary_cross_entropy_with_logits), loader(x, y % 2), {}
-
-
 @fault("WD404", "WD403", target="cuda")
 def mask_kept_as_an_attribute(fixed: bool) -> Run:
     class Masked(nn.Module):

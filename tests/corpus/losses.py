@@ -139,7 +139,7 @@ def relu_output_that_never_fires() -> Run:
     return Classifier(nn.Sequential(net, nn.ReLU(), nn.Flatten(0)), F.mse_loss), loader(x, 4 + y), {}
 
 
-@fault("WD101", also=("WD213", "WD214", "WD317", "WD144", "WD143"))
+@fault("WD101", also=("WD213", "WD214", "WD317", "WD144", "WD143", "WD142"))
 def sum_over_all_pixels(fixed: bool) -> Run:
     x, _ = images(160)
     y = (1.5 * x.mean(1) + 2).round().clamp(0, 4).long()

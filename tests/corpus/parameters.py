@@ -37,7 +37,7 @@ def both_factors_of_an_adapter_zero(fixed: bool) -> Run:
     return Classifier(Adapted(), lr=3e-3), loader(*blobs()), {}
 
 
-@fault("WD304")
+@fault("WD304", also=("WD107",))
 def constant_weights(fixed: bool) -> Run:
     net = mlp()
     if not fixed:

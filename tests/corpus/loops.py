@@ -1,0 +1,211 @@
+"""Loops, schedules and graphs that undo the training."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW
+from torch.optim import lr_scheduler as lrs
+
+from tests.runs import Classifier, blobs, loader, mlp
+
+from .case import Run, fault
+from .parts import Halves, deep, images, line
+
+
+@fault("WD311")
+def thawed_without_telling_the_optimizer() -> Run:
+    class Thaws(Halves):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(20, 24))
+            self.backbone.requires_grad_(False)
+
+        def on_train_start(self) -> None:
+            self.backbone.requires_grad_(True)
+
+        def configure_optimizers(self) -> Any:
+            return Adam([p for p in self.parameters() if p.requires_grad], 3e-3)
+
+    return Thaws(), loader(*blobs()), {}
+
+
+@fault("WD109", "WD315", raises="RuntimeError")
+def everything_frozen() -> Run:
+    class Frozen(Classifier):
+        def on_train_start(self) -> None:
+            self.freeze()
+
+    return Frozen(), loader(*blobs()), {}
+
+
+@fault("WD109", raises="RuntimeError")
+def gradients_switched_off_by_a_preview() -> Run:
+    class Previews(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            torch.set_grad_enabled(False)
+            self.net(batch[0][:2])
+            return super().training_step(batch, batch_idx)
+
+    return Previews(), loader(*blobs()), {}
+
+
+@fault("WD506", "WD316")
+def player_whose_step_was_forgotten(fixed: bool) -> Run:
+    class Game(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(8, 2))
+            self.automatic_optimization = False
+            self.critic = mlp(2, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, critic = self.optimizers()
+            made, bce = self.net(torch.randn(len(batch[0]), 8)), F.binary_cross_entropy_with_logits
+            one, zero = torch.ones(len(made), 1), torch.zeros(len(made), 1)
+            critic.zero_grad()
+            self.manual_backward(bce(self.critic(batch[0]), one) + bce(self.critic(made.detach()), zero))
+            critic.step()
+            player.zero_grad()
+            self.manual_backward(bce(self.critic(made), one))
+            if fixed:
+                player.step()
+
+        def configure_optimizers(self) -> Any:
+            return Adam(self.net.parameters(), 1e-3), Adam(self.critic.parameters(), 1e-3)
+
+    return Game(), loader(torch.randn(512, 2) + 1), {"max_steps": 60}
+
+
+@fault("WD501", also=("WD316", "WD141"))
+def decay_that_ends_too_early(fixed: bool) -> Run:
+    class Decays(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = Adam(self.parameters(), 3e-3)
+            schedule = lrs.LinearLR(optimizer, 1.0, 0.0, total_iters=200 if fixed else 6)
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    return Decays(), loader(*blobs()), {}
+
+
+@fault("WD316", also=("WD141", "WD205"))
+def weight_of_the_loss_far_too_small() -> Run:
+    return Classifier(loss=lambda z, y: 1e-9 * F.cross_entropy(z, y), optimizer=SGD, lr=0.1), loader(*blobs()), {}
+
+
+@fault("WD318")
+def decay_inside_adam() -> Run:
+    return Classifier(optimizer=Adam, weight_decay=10.0), loader(*blobs()), {}
+
+
+@fault("WD144", "WD142", "WD317", also=("WD213", "WD143", "WD211", "WD303"))
+def regression_with_too_large_a_rate(fixed: bool) -> Run:
+    x, y = line()
+    net = nn.Sequential(nn.Linear(12, 1), nn.Flatten(0))
+    return Classifier(net, F.mse_loss, SGD, lr=0.05 if fixed else 3.0), loader(x, y), {}
+
+
+@fault("WD314")
+def first_half_under_no_grad(fixed: bool) -> Run:
+    class Halved(Halves):
+        def features(self, x: Tensor) -> Tensor:
+            with torch.set_grad_enabled(fixed):
+                return super().features(x)
+
+    return Halved(), loader(*images()), {}
+
+
+@fault("WD314")
+def values_taken_by_data(fixed: bool) -> Run:
+    class Taken(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            h = self.net[0](batch[0])
+            return self.loss(self.net[1](h if fixed else h.data), batch[1])
+
+    return Taken(nn.Sequential(deep(2, k=48), nn.Linear(48, 10))), loader(*blobs()), {}
+
+
+@fault("WD505", "WD122", "WD214", also=("WD141", "WD133", "WD314", "WD217"))
+def everything_dropped() -> Run:
+    return (
+        Classifier(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Dropout(1.0), nn.Linear(32, 10))),
+        loader(*blobs()),
+        {},
+    )
+
+
+@fault("WD204", also=("WD207",))
+def small_steps_in_fp16_weights() -> Run:
+    return Classifier(optimizer=SGD, lr=1e-5), loader(*blobs()), {"precision": "16-true"}
+
+
+@fault("WD316", "WD504", "WD217")
+def student_overwritten_by_its_average() -> Run:
+    class Averages(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slow = mlp().requires_grad_(False)
+            self.slow.load_state_dict(self.net.state_dict())
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            self.net.load_state_dict(self.slow.state_dict())
+
+    return Averages(), loader(*blobs()), {}
+
+
+@fault("WD503", "WD501", "WD502", "WD316", also=("WD141",))
+def plateau_that_reduces_in_every_step() -> Run:
+    class Plateau(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 1e-3)
+            schedule = lrs.ReduceLROnPlateau(optimizer, mode="max", factor=0.1, patience=0, min_lr=0, eps=0)
+            return {
+                "optimizer": optimizer,
+                "lr_scheduler": {"scheduler": schedule, "interval": "step", "monitor": "loss"},
+            }
+
+    return Plateau(), loader(*blobs()), {}
+
+
+@fault("WD216", also=("WD213", "WD143", "WD144", "WD317"))
+def hook_that_keeps_gradients() -> Run:
+    class Keeps(Classifier):
+        def optimizer_zero_grad(self, *_: Any) -> None:
+            pass
+
+    return Keeps(optimizer=SGD, lr=0.02), loader(*blobs()), {}
+
+
+@fault("WD213", "WD317", "WD144", "WD142", "WD101", also=("WD211", "WD303", "WD143", "WD214"))
+def residuals_that_double_at_each_layer() -> Run:
+    class Doubles(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(20, 32), nn.Linear(32, 10)
+            self.blocks = nn.ModuleList(nn.Linear(32, 32) for _ in range(16))
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inlet(x)
+            for block in self.blocks:
+                h = 2 * h + torch.relu(block(h))
+            return self.head(h)
+
+    return Classifier(Doubles(), optimizer=SGD, lr=1e-2), loader(*blobs()), {}
+
+
+@fault("WD509")
+def every_output_kept_for_the_end_of_the_epoch() -> Run:
+    class Keeps(Classifier):
+        def on_train_epoch_start(self) -> None:
+            self.kept: list[Any] = []
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0])
+            self.kept.append({"scores": scores, "labels": batch[1]})
+            return self.loss(scores, batch[1])
+
+    return Keeps(), loader(*blobs(2048)), {"max_steps": 60}

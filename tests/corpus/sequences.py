@@ -1,0 +1,150 @@
+"""Sequences: masks, shifts, padding, and axes that are taken for one another."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tests.runs import Classifier, loader
+
+from .case import Run, fault
+from .parts import Decoder, Language, SequenceEncoder, cut, text, tones
+
+
+@fault("WD111")
+def padding_is_learned(fixed: bool) -> Run:
+    return Language(padding=0 if fixed else -100), loader(cut(text(), 3, 7)), {}
+
+
+@fault("WD112")
+def targets_not_shifted(fixed: bool) -> Run:
+    return Language(shift=1 if fixed else 0), loader(text()), {}
+
+
+@fault("WD112")
+def targets_shifted_twice() -> Run:
+    class Twice(Language):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            source, target = batch[0][:, :-1], batch[0][:, 1:]
+            scores = self.net(source)[:, :-1]
+            return F.cross_entropy(scores.reshape(-1, 48), target[:, 1:].reshape(-1))
+
+    return Twice(), loader(text()), {"max_steps": 60}
+
+
+@fault("WD131")
+def attention_over_the_batch(fixed: bool) -> Run:
+    return Classifier(SequenceEncoder(batch_first=fixed), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD131")
+def reshape_that_mixes_samples(fixed: bool) -> Run:
+    class Mixes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(8, 16), nn.Linear(16 * 20, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            return self.head((h if fixed else h.transpose(0, 1)).reshape(len(x), -1))
+
+    return Classifier(Mixes()), loader(*tones()), {}
+
+
+@fault("WD132", "WD145")
+def no_causal_mask(fixed: bool) -> Run:
+    return Language(Decoder(causal=fixed), lr=1e-2), loader(text(640)), {"max_steps": 60}
+
+
+@fault("WD132", "WD145")
+def convolution_sees_both_sides() -> Run:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.head = nn.Embedding(48, 24), nn.Linear(24, 48)
+            self.mix = nn.Conv1d(24, 24, 3, padding=1)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(torch.relu(self.mix(self.token(ids).transpose(1, 2))).transpose(1, 2))
+
+    return Language(Both(), lr=1e-2), loader(text(640)), {"max_steps": 60}
+
+
+@fault("WD132", "WD145")
+def mask_upside_down(fixed: bool) -> Run:
+    class Masked(Decoder):
+        def forward(self, ids: Tensor) -> Tensor:
+            t = ids.shape[1]
+            wall = torch.full((t, t), -torch.inf)
+            mask = wall.triu(1) if fixed else wall.tril(-1)
+            return self.head(self.blocks(self.token(ids) + self.place(torch.arange(t)), mask=mask))
+
+    return Language(Masked()), loader(text()), {}
+
+
+@fault("WD132", "WD145")
+def second_direction_of_a_recurrence(fixed: bool) -> Run:
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Embedding(48, 16)
+            self.cell = nn.LSTM(16, 16, batch_first=True, bidirectional=not fixed)
+            self.head = nn.Linear(16 if fixed else 32, 48)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.cell(self.token(ids))[0])
+
+    return Language(Both()), loader(text()), {}
+
+
+@fault("WD103", also=("WD131", "WD101"))
+def classes_on_the_axis_of_time(fixed: bool) -> Run:
+    class Tags(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0])
+            return F.cross_entropy(scores.transpose(1, 2) if fixed else scores, batch[0] % 20)
+
+    net = nn.Sequential(nn.Embedding(48, 24), nn.Linear(24, 20))
+    return Tags(net, lr=5e-3), loader(text()), {}
+
+
+@fault("WD131")
+def recurrence_over_the_batch(fixed: bool) -> Run:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRU(8, 24, batch_first=fixed), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(x)[0][:, -1])
+
+    return Classifier(Last(), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD131")
+def normalised_over_the_wrong_axis(fixed: bool) -> Run:
+    class Weighted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.value, self.weight, self.head = nn.Linear(8, 24), nn.Linear(8, 1), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            share = self.weight(x).softmax(1 if fixed else 0)
+            return self.head((share * torch.tanh(self.value(x))).sum(1))
+
+    return Classifier(Weighted(), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD111")
+def tags_mostly_outside(fixed: bool) -> Run:
+    class Tags(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            ids, tags = batch["ids"], batch["tags"]
+            scores = self.net(ids)
+            return F.cross_entropy(scores.flatten(0, 1), tags.flatten(), ignore_index=0 if fixed else -100)
+
+    ids = cut(text(), 2, 6)
+    rows = [{"ids": row, "tags": torch.where(row > 0, row % 11 + 1, 0)} for row in ids]
+    return Tags(nn.Sequential(nn.Embedding(48, 24), nn.Linear(24, 12)), lr=5e-3), DataLoader(rows, 32), {}

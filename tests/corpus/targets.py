@@ -1,0 +1,164 @@
+"""Labels and targets that are not what the loss takes them for."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from tests.runs import Classifier, blobs, loader, mlp
+
+from .case import Run, fault
+from .parts import cnn, images, line
+
+
+@fault("WD110", also=("WD143", "WD144", "WD145"))
+def sorted_by_class(fixed: bool) -> Run:
+    x, y = blobs(640)
+    order = y.argsort()
+    return Classifier(), loader(x[order], y[order], batch_size=16, shuffle=fixed), {}
+
+
+@fault("WD105", raises="IndexError")
+def labels_from_one(fixed: bool) -> Run:
+    x, y = images()
+    return Classifier(cnn(11 if fixed else 10)), loader(x, y + 1), {}
+
+
+@fault("WD105", raises="IndexError")
+def unlabelled_marked_by_minus_one(fixed: bool) -> Run:
+    x, y = blobs()
+    y[::5] = -1
+    return Classifier(loss=nn.CrossEntropyLoss(ignore_index=-1 if fixed else -100)), loader(x, y), {}
+
+
+@fault("WD105", also=("WD142",))
+def batch_without_a_label() -> Run:
+    x, y = blobs(320)
+    y[64:96] = -100
+    return Classifier(), loader(x, y, shuffle=False), {}
+
+
+@fault("WD105")
+def first_class_ignored() -> Run:
+    x, y = blobs(k=5)
+    return Classifier(mlp(k=5), nn.CrossEntropyLoss(ignore_index=0)), loader(x, y), {}
+
+
+@fault("WD106")
+def head_of_another_dataset(fixed: bool) -> Run:
+    return Classifier(mlp(k=5 if fixed else 100)), loader(*blobs(640, k=5)), {}
+
+
+@fault("WD145")
+def label_among_the_features(fixed: bool) -> Run:
+    x, y = blobs(640, k=4)
+    x = x if fixed else torch.cat([x, F.one_hot(y, 4).float()], 1)
+    return Classifier(mlp(x.shape[1], 4)), loader(x, y), {}
+
+
+@fault("WD145")
+def target_among_the_features() -> Run:
+    x, y = line()
+    x[:, 7] = y
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD105", "WD402", raises="RuntimeError")
+def whole_numbers_as_binary_targets() -> Run:
+    x, y = blobs()
+    return Classifier(nn.Sequential(mlp(k=1), nn.Flatten(0)), F.binary_cross_entropy_with_logits), loader(x, y % 2), {}
+
+
+@fault("WD105", raises="RuntimeError")
+def one_hot_rows_of_integers() -> Run:
+    x, y = blobs()
+    return Classifier(), loader(x, F.one_hot(y, 10)), {}
+
+
+@fault("WD105", raises="RuntimeError")
+def class_indices_as_floats(fixed: bool) -> Run:
+    x, y = blobs()
+    return Classifier(), loader(x, y if fixed else y.float()), {}
+
+
+@fault("WD105")
+def soft_labels_that_do_not_sum_to_one(fixed: bool) -> Run:
+    x, y = blobs()
+    soft = F.one_hot(y, 10) * 0.9 + (0.01 if fixed else 0.3)
+    return Classifier(), loader(x, soft), {}
+
+
+@fault("WD105", also=("WD108", "WD144"))
+def labels_minus_one_and_one(fixed: bool) -> Run:
+    x, y = blobs(k=2)
+    y = y.float() if fixed else 2.0 * y - 1
+    return Classifier(nn.Sequential(mlp(k=1), nn.Flatten(0)), F.binary_cross_entropy_with_logits), loader(x, y), {}
+
+
+@fault("WD105", raises="IndexError")
+def class_added_to_the_data_later() -> Run:
+    x, y = blobs(640, k=11)
+    order = y.argsort(stable=True)
+    keep = torch.cat([order[y[order] < 10][torch.randperm(int((y < 10).sum()))], order[y[order] == 10]])
+    return Classifier(), loader(x[keep], y[keep], shuffle=False), {}
+
+
+@fault("WD110", also=("WD145", "WD143", "WD106"))
+def one_label_for_everything() -> Run:
+    x, y = blobs(512)
+    return Classifier(mlp(k=2)), loader(x, 0 * y, shuffle=False), {}
+
+
+@fault("WD121", "WD142", also=("WD211", "WD303"))
+def missing_targets_of_a_regression(fixed: bool) -> Run:
+    x, y = line()
+    y[::50] = 0 if fixed else float("nan")
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD104")
+def rows_against_columns_of_equal_number(fixed: bool) -> Run:
+    class Sums(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch["in"], batch["out"]
+            return F.l1_loss(self.net(x), y[:, None] if fixed else y)
+
+    rows = [{"in": a, "out": b} for a, b in zip(*line(), strict=True)]
+    return Sums(mlp(12, 1), lr=3e-3), DataLoader(rows, 64, shuffle=True), {}
+
+
+@fault("WD103", "WD109", raises="RuntimeError")
+def arguments_swapped() -> Run:
+    loss = lambda z, y: F.nll_loss(F.one_hot(y, 10).float(), z.argmax(1))  # noqa: E731
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD103")
+def divergence_with_its_arguments_swapped() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.kl_div(F.one_hot(y, 10) * 0.9 + 0.01, z.log_softmax(1), reduction="batchmean")
+
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD102")
+def softmax_on_one_of_two_heads(fixed: bool) -> Run:
+    class Two(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Sequential(nn.Linear(20, 32), nn.ReLU()))
+            self.kind, self.sign = nn.Linear(32, 10), nn.Linear(32, 2)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            h, y = self.net(batch[0]), batch[1]
+            sign = self.sign(h)
+            return self.loss(self.kind(h), y) + 0.5 * self.loss(sign if fixed else sign.softmax(1), y % 2)
+
+    return Two(), loader(*blobs()), {}
+
+
+@fault("WD101", also=("WD213", "WD317"))
+def temperature_turned_the_wrong_way(fixed: bool) -> Run:
+    loss = lambda z, y: F.cross_entropy(z * 20 if not fixed else z / 20, y)  # noqa: E731
+    return Classifier(loss=loss), loader(*blobs()), {}
