@@ -527,6 +527,36 @@ def gaussian_likelihood() -> Run:
     return Likelihood(mlp(k=2), lr=1e-2), data(), {}
 
 
+class Coupling(nn.Module):
+    """Shifts and scales the features that its mask leaves free, given the others."""
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        self.mask = nn.Buffer(mask)
+        self.net = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 40))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scale, shift = self.net(x * self.mask).chunk(2, 1)
+        scale = scale.tanh() * (1 - self.mask)
+        return x * scale.exp() + shift * (1 - self.mask), scale.sum(1)
+
+
+@healthy
+def normalising_flow() -> Run:
+    """Half of what each network says is masked and never gets a gradient."""
+
+    class Flow(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, total = batch[0], batch[0].new_zeros(())
+            for layer in self.net:
+                x, volume = layer(x)
+                total = total + volume.mean()
+            return x.square().sum(1).mean() / 2 - total
+
+    mask = torch.arange(20).remainder(2).float()
+    return Flow(nn.ModuleList(Coupling(m) for m in (mask, 1 - mask, mask))), data(), {}
+
+
 @healthy
 def contrastive() -> Run:
     class Contrastive(Classifier):

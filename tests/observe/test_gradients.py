@@ -340,6 +340,38 @@ def test_units_that_never_fire() -> None:
     assert "net.0.bias" in alert(dog, "WD214").subjects
 
 
+class Parts(nn.Module):
+    """Nine outputs of ten are multiplied by zero, behind an activation or without one."""
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.first, self.activation, self.last = nn.Linear(20, 60), activation, nn.Linear(60, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.activation(self.first(x)) * (torch.arange(60) % 10 == 0))
+
+
+class OwnActivation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        return gradients[0]
+
+
+class Hidden(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        return OwnActivation.apply(x)
+
+
+@pytest.mark.parametrize(("activation", "judged"), [(nn.Identity(), False), (nn.ReLU(), True), (Hidden(), True)])
+def test_only_an_activation_silences_units(activation: nn.Module, judged: bool) -> None:
+    dog = watched(Classifier(Parts(activation)), watchdog=only(), max_steps=16, max_epochs=9)
+    assert ("WD214" in codes(dog)) is judged
+
+
 @pytest.mark.parametrize(("scale", "flat"), [(100.0, True), (1.0, False)])
 def test_saturated_tanh(scale: float, flat: bool) -> None:
     x, y = blobs()

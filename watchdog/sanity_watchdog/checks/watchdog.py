@@ -9,13 +9,14 @@ from .check import Findings, check
 def watchdog_failed(seen: OwnFault) -> Findings:
     """A part of the watchdog raised; the run went on without it.
 
-    **What it sees.** An exception inside a check, an observer or a sink. It is reported once, with its traceback, and
-    the part is switched off for the rest of the run.
+    **What it sees.** An exception inside a check, an observer or ``on_alert``. It is reported once, with its traceback,
+    and the part is switched off for the rest of the run.
 
     **Why it matters.** What the part would have found stays unknown, so the verdict is ``incomplete`` instead of
     ``pass``.
 
-    **How to fix.** Nothing is wrong with your run. Please report the traceback from ``watchdog.jsonl``.
+    **How to fix.** Nothing is wrong with your run. Please report the traceback from ``watchdog.jsonl``, unless it
+    leads into your own ``on_alert``.
 
     **When to ignore.** Never: silence would look like health.
 
@@ -26,7 +27,9 @@ def watchdog_failed(seen: OwnFault) -> Findings:
     yield watchdog_failed.alert(
         seen,
         f"{seen.what} raised {seen.error}"[:99],
-        hint="the run is not affected; report the traceback kept in the record",
+        hint="mend the function given as on_alert; the run and the checks go on without it"
+        if seen.what == "on_alert"
+        else "the run is not affected; report the traceback kept in the record",
         subjects=(seen.what,),
         evidence={"traceback": seen.traceback},
     )

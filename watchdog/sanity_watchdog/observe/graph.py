@@ -1,7 +1,10 @@
 """Operations between a loss and a parameter whose derivative can be infinite."""
 
 from collections import deque
+from collections.abc import Collection
 from typing import Any
+
+from torch.autograd.function import BackwardCFunction
 
 LIKELY = ("Sqrt", "Rsqrt", "Norm", "LinalgVectorNorm", "Std", "StdMean", "Acos", "Asin", "Cdist", "EuclideanDist")
 """Operations with a finite value and an infinite derivative at the edge of their domain."""
@@ -12,6 +15,12 @@ RISKY = (
 """Operations whose derivative can leave the finite numbers."""
 SCALING = ("Mul", "Div", "ToCopy")
 """What Lightning and the loss scaler do to the loss before its backward."""
+SILENCING = (
+    "Relu", "Threshold", "Hardtanh", "Clamp", "ClampMin", "ClampMax", "Maximum", "Minimum", "Where", "Gelu", "Silu",
+    "Elu", "Mish", "Softplus", "LogSigmoid", "Sigmoid", "Tanh", "Glu", "Hardswish", "Hardsigmoid", "Hardshrink",
+    "Softshrink",
+)  # fmt: skip
+"""Operations whose derivative can be exactly zero for all samples of a unit."""
 MOST_NODES = 5_000
 """Nodes looked at; about 2 µs each."""
 
@@ -53,6 +62,27 @@ def risky_operations(root: Any, parameter: int) -> tuple[str, ...]:
     names = [_kind(node) for node in order if node in leads]
     found = sorted(dict.fromkeys(name for name in names if name in RISKY), key=lambda name: name not in LIKELY)
     return tuple(name.lower() for name in found)
+
+
+def past_activations(root: Any, parameters: Collection[int]) -> frozenset[int]:
+    """Those of the parameters (by ``id``) that a path from ``root`` reaches without a ``SILENCING`` operation.
+
+    Custom autograd functions and compiled parts may hide one, so no path leads through them.
+    """
+    found: set[int] = set()
+    seen: set[Any] = set()
+    queue = deque([root])
+    while queue and len(seen) < MOST_NODES:
+        node = queue.popleft()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        variable = id(getattr(node, "variable", None))
+        if variable in parameters:
+            found.add(variable)
+        if _kind(node) not in SILENCING and not isinstance(node, BackwardCFunction):
+            queue.extend(following for following, _ in node.next_functions)
+    return frozenset(found)
 
 
 def _kind(node: Any) -> str:

@@ -10,6 +10,7 @@ from ..evidence.base import Evidence
 from ..evidence.readings import Unseen
 from ..evidence.units import SilentLayer, SilentUnits
 from .formats import autocasts_to_half, has_dtype, live_scaler
+from .graph import past_activations
 from .moment import Moment
 from .names import named_all, parameter_owners
 from .observer import Observer, in_samples, is_plain
@@ -59,11 +60,20 @@ class UnitWatch(Observer):
         self._alive: dict[str, Tensor] = {}
         self._samples: dict[str, int] = {}
         self._suspects: frozenset[str] = frozenset()
+        self._traced: frozenset[str] = frozenset()
+        self._open: set[str] = set()
         self._closing = False
         half = autocasts_to_half(run) or has_dtype(run.module, torch.float16)
         if half and not live_scaler(run) and self._biases:  # zeros may be lost gradients
             self._biases = {}
             at.emit(Unseen(codes=self.codes, reason="float16 without a loss scaler", **at.tags()))
+
+    @in_samples
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        """A unit that meets the loss on a way without an activation is silent for another reason: a mask, a choice."""
+        asked = {id(self._biases[name]): name for name in self._suspects - self._traced}
+        if asked:
+            self._open |= {asked[key] for key in past_activations(loss.grad_fn, asked)}
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -80,6 +90,7 @@ class UnitWatch(Observer):
         }
         if not found:
             return
+        self._traced |= self._suspects & found.keys()
         for name, gradient in found.items():
             mask = gradient != 0
             if name in self._suspects:
@@ -116,6 +127,7 @@ class UnitWatch(Observer):
         if suspects - self._suspects:  # one more sample, with their weights, decides
             self._suspects |= suspects
             return
+        layers = [layer for layer in layers if layer.name not in self._open]
         samples = max(self._samples[name] for name in names)
         for name in names:
             del self._alive[name], self._samples[name]
