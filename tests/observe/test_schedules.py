@@ -224,6 +224,13 @@ def test_a_rate_of_zero_is_told_within_three_steps() -> None:
     assert_awake(dog)
 
 
+@pytest.mark.parametrize(("factor", "told"), [(1e-3, True), (0.5, False)], ids=["fires-gone", "quiet-small"])
+def test_a_rate_that_shrinks_to_nothing_counts_as_zero(factor: float, told: bool) -> None:
+    dog = watched(Scheduled(lambda o: lrs.ExponentialLR(o, factor), "step"), max_steps=22)
+    assert ("WD501" in codes(dog)) == told
+    assert_awake(dog)
+
+
 def test_a_short_fit_at_rate_zero_is_told_at_its_end() -> None:
     assert "WD501" in codes(watched(Classifier(optimizer=SGD, lr=0), max_steps=2))
 

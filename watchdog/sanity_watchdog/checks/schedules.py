@@ -40,8 +40,9 @@ def zero_learning_rate(seen: LearningRates, *, patience: int = ZEROS_SCHEDULED) 
     """The learning rate is zero for more than a moment, so nothing is learned.
 
     **What it sees.** The rate of every parameter group at every optimizer step. An alert needs all groups of an
-    optimizer at exactly 0 for ``patience`` steps in a row (3 where no schedule drives the rate), or for a whole fit of
-    at least two steps. A rate that was positive before, or one of several optimizers, is a WARNING.
+    optimizer at 0 (or at 10⁻¹² of the largest rate so far) for ``patience`` steps in a row (3 where no schedule drives
+    the rate), or for a whole fit of at least two steps. A rate that was positive before, or one of several optimizers,
+    is a WARNING.
 
     **Why it matters.** The run looks alive: losses are logged, batches go by, and no weight moves.
 
@@ -84,7 +85,7 @@ def zero_learning_rate(seen: LearningRates, *, patience: int = ZEROS_SCHEDULED) 
 
 def _zero_message(rates: Rates, decayed: bool) -> str:
     if decayed:
-        return f"learning rate is 0 in the last {rates.zeros} steps; its largest was {number(rates.largest)}"
+        return f"learning rate is {number(rates.rate)} in the last {rates.zeros} steps; its largest was {number(rates.largest)}"
     return f"learning rate is 0 in all of the first {rates.zeros} optimizer steps; nothing can move"
 
 

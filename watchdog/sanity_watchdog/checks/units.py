@@ -7,8 +7,8 @@ from ..evidence.units import SaturatedUnits, SilentLayer, SilentUnits
 from .check import Findings, check
 
 SILENT_SHARE = 0.5
-"""Silent share of a layer's units that chance alone can reach: where inputs are small beside the biases, as behind a few
-layers of the default initialisation, the sign of its bias decides whether a unit always fires or never."""
+"""Silent share of a layer's units that chance alone can reach: where inputs are small beside the biases, as behind a
+few layers of the default initialisation, the sign of its bias decides whether a unit always fires or never."""
 DEVIATIONS = 3.0
 """Standard deviations of that share, for a layer of so many units, above which it is no chance."""
 FLAT_SHARE = 0.9

@@ -13,7 +13,7 @@ class Rates:
         index: which optimizer.
         rate: largest rate of its groups at the last attempt.
         largest: largest rate at any attempt.
-        zeros: attempts in a row, up to the last one, at which every group's rate was 0.
+        zeros: attempts in a row, up to the last one, at which every group's rate was 0, or next to it.
         attempts: attempts so far.
         schedule: class of the schedule that drives it; empty where none does.
         patience: attempts between two advances of that schedule; 1 where none.

@@ -15,6 +15,8 @@ from .run import Run
 
 TELLING = (3, 8)
 """Rates of 0 in a row that are told at once, sampled or not."""
+NEGLIGIBLE = 1e-12
+"""Share of the largest rate so far that counts as a rate of 0; a cosine to 0 comes that near for one step of a million."""
 DIFFERENT = 8
 """Different rates that are kept."""
 
@@ -41,7 +43,7 @@ class _Track:
         self.rate = max(rates, default=0.0)
         self.largest = max(self.largest, self.rate)
         self.attempts += 1
-        self.zeros = 0 if self.rate else self.zeros + 1
+        self.zeros = self.zeros + 1 if abs(self.rate) <= NEGLIGIBLE * self.largest else 0
         if self.alone:
             self._compare(rates)
 
