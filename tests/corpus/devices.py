@@ -112,7 +112,7 @@ def nested_tensors_in_validation() -> Run:
 def every_batch_has_its_own_length(fixed: bool) -> Run:
     def collate(rows: list[Tensor]) -> dict[str, Tensor]:
         ids = pad_sequence(rows, batch_first=True)
-        return {"ids": F.pad(ids, (0, 20 - ids.shape[1])) if fixed else ids}
+        return {"ids": F.pad(ids, (0, 32 - ids.shape[1])) if fixed else ids}
 
-    rows = [row[: int(n)] for row, n in zip(text(), torch.randint(5, 21, (320,)), strict=True)]
-    return Language(), DataLoader(rows, 2 if fixed else 4, shuffle=True, collate_fn=collate), {}
+    rows = [row[: int(n)] for row, n in zip(text(t=32), torch.randint(5, 33, (320,)), strict=True)]
+    return Language(), DataLoader(rows, 4, shuffle=True, collate_fn=collate), {}

@@ -152,7 +152,7 @@ def student_overwritten_by_its_average() -> Run:
     return Averages(), loader(*blobs()), {}
 
 
-@fault("WD503", "WD501", "WD502", "WD316", also=("WD141",))
+@fault("WD316", "WD501", "WD502", also=("WD141",))
 def plateau_that_reduces_in_every_step() -> Run:
     class Plateau(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

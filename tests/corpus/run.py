@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -76,7 +77,9 @@ def _fit(case: Case, seed: int, **settings: Any) -> tuple[Any, str]:
     fit = trainer(dog, *settings.pop("callbacks"), **settings).fit
     loaders = {"datamodule": data} if isinstance(data, L.LightningDataModule) else {"train_dataloaders": data}
     try:
-        fit(module, val_dataloaders=validation, **loaders)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fit(module, val_dataloaders=validation, **loaders)
     except Exception as e:  # noqa: BLE001
         error = type(e).__name__
     return dog, error
