@@ -25,9 +25,10 @@ def in_samples(method: Method) -> Method:
 class Observer:
     """Override the moments that matter; the others cost nothing.
 
-    Methods are called on every step but for those marked ``@in_samples``; work on a device belongs into samples. Nothing here may change a
-    tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or keep a tensor of the user's
-    alive beyond the step. An observer that raises is switched off and reported as ``WD001``; the run goes on.
+    Methods are called on every step but for those marked ``@in_samples``; work on a device belongs into samples.
+    Nothing here may change a tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or
+    keep a tensor of the user's alive beyond the step. An observer that raises is switched off and reported as
+    ``WD001``; the run goes on.
 
     The order in one step of automatic optimisation: ``batch``, ``around_step`` entered, forward, ``output``,
     ``around_step`` left, ``before_backward``, ``after_backward`` (gradients still scaled), ``before_optimizer_step``

@@ -54,7 +54,7 @@ class Packet:
         for entry, tensor in self._waiting:
             groups.setdefault(tensor.device, {}).setdefault(tensor.dtype, []).append((entry, tensor))
         self._waiting = []
-        for device, kinds in groups.items():
+        for kinds in groups.values():
             ordered = sorted(kinds.items(), key=lambda kind: -kind[0].itemsize)  # so that every block is aligned
             blocks = [(dtype, [entry for entry, _ in group]) for dtype, group in ordered]
             flat = [torch.cat([t if t.ndim == 1 else t.reshape(-1) for _, t in group]) for _, group in ordered]
