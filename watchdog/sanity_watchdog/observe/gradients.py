@@ -59,6 +59,7 @@ class GradientWatch(Observer):
     """One pass over the gradients of each optimizer in sampled attempts."""
 
     codes = ("WD206", "WD211", "WD212", "WD213")
+    _pending: BadGradients | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
@@ -74,7 +75,6 @@ class GradientWatch(Observer):
         self._loss: Tensor | None = None
         self._stepped = False
         self._root: Any = None
-        self._pending: BadGradients | None = None
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
