@@ -16,10 +16,12 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, SILENT),
     (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=45)))),
     (dead_units, replace(SILENT, layers=(SilentLayer(name="net.0.bias", silent=8, units=8),))),
+    (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64, bare=True),))),
     (saturated_units, FLAT),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(FEW,))),
+    (dead_units, replace(SILENT, layers=(replace(DEAD, bare=True),))),
     (dead_units, replace(SILENT, layers=(replace(FEW, silent=40), SilentLayer(name="a", silent=20, units=32)))),
     (dead_units, replace(SILENT, layers=())),
     (saturated_units, SaturatedUnits(layers=(("net.3", "Tanh", 0.2),))),
@@ -34,3 +36,12 @@ def test_only_the_layers_over_the_limit_are_subjects() -> None:
     (found,) = dead_units(SILENT, share=0.3)
     assert isinstance(found, Alert)
     assert found.subjects == ("net.0.bias", "net.2.bias")
+
+
+def test_a_layer_that_no_activation_can_have_silenced_gets_another_hint() -> None:
+    (found,) = dead_units(replace(SILENT, layers=(replace(DEAD, silent=64, bare=True),)))
+    assert isinstance(found, Alert)
+    assert "wrong axis" in found.hint
+    (found,) = dead_units(replace(SILENT, layers=(replace(DEAD, silent=64, bare=True), replace(DEAD, name="a"))))
+    assert isinstance(found, Alert)
+    assert "LeakyReLU" in found.hint

@@ -28,7 +28,8 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     **What it sees.** Elements of a bias whose gradient is exactly zero: those units were silent on the whole batch.
     Kept over six samples; what fired once is alive. Then the weights of these units must have no gradient either,
     since some biases have none in good health (their effect cancels). The last layer is left out. Half of a layer may
-    be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units).
+    be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units). Where no
+    activation lies between a layer and the loss, some outputs may be masked or not chosen; there all must be silent.
 
     **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
     than it looks; if a whole layer is dead nothing before it learns.
@@ -49,12 +50,14 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     """
     layers = [layer for layer in seen.layers if layer.share >= _limit(layer, share)]
     if layers:
-        worst = max(layers, key=lambda layer: layer.share)
+        worst = max(layers, key=lambda layer: (not layer.bare, layer.share))
         yield dead_units.alert(
             seen,
             f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"[:80]
             + f" (limit {_limit(worst, share):.0%})",
-            hint="start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU",
+            hint="what it computes does not reach the loss: look behind it for a wrong axis, a mask or a factor of zero"
+            if worst.bare
+            else "start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU",
             subjects=(layer.name for layer in layers),
             evidence={
                 "silent": sum(layer.silent for layer in layers),
@@ -67,7 +70,7 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
 
 
 def _limit(layer: SilentLayer, share: float) -> float:
-    return min(1.0, share + DEVIATIONS * math.sqrt(share * (1 - share) / layer.units))
+    return 1.0 if layer.bare else min(1.0, share + DEVIATIONS * math.sqrt(share * (1 - share) / layer.units))
 
 
 @check("WD215", "saturated-units", Severity.WARNING, SaturatedUnits, implied_by=("WD122", "WD123"))

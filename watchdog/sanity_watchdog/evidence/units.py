@@ -13,11 +13,13 @@ class SilentLayer:
         name: its bias, by which its units were told.
         silent: units without any gradient in the whole window.
         units: all of them.
+        bare: a way from the layer to the loss has no activation, so none can have silenced it.
     """
 
     name: str
     silent: int
     units: int
+    bare: bool = False
 
     @property
     def share(self) -> float:

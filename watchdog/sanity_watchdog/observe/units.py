@@ -1,6 +1,7 @@
 """Units that never fire, told by their gradients: no hook, one mask per bias, over a window of samples."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class UnitWatch(Observer):
         self._samples: dict[str, int] = {}
         self._suspects: frozenset[str] = frozenset()
         self._traced: frozenset[str] = frozenset()
-        self._open: set[str] = set()
+        self._bare: set[str] = set()
         self._closing = False
         half = autocasts_to_half(run) or has_dtype(run.module, torch.float16)
         if half and not live_scaler(run) and self._biases:  # zeros may be lost gradients
@@ -70,10 +71,10 @@ class UnitWatch(Observer):
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        """A unit that meets the loss on a way without an activation is silent for another reason: a mask, a choice."""
+        """Look whether an activation can have silenced the suspects."""
         asked = {id(self._biases[name]): name for name in self._suspects - self._traced}
         if asked:
-            self._open |= {asked[key] for key in past_activations(loss.grad_fn, asked)}
+            self._bare |= {asked[key] for key in past_activations(loss.grad_fn, asked)}
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -127,7 +128,7 @@ class UnitWatch(Observer):
         if suspects - self._suspects:  # one more sample, with their weights, decides
             self._suspects |= suspects
             return
-        layers = [layer for layer in layers if layer.name not in self._open]
+        layers = [replace(layer, bare=layer.name in self._bare) for layer in layers]
         samples = max(self._samples[name] for name in names)
         for name in names:
             del self._alive[name], self._samples[name]
