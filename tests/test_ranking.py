@@ -73,6 +73,13 @@ def test_ignored_causes_still_explain() -> None:
     assert [a.code for a in gone] == ["SYMPTOM"]
 
 
+@pytest.mark.parametrize(("step", "standing"), [(5, ["SYMPTOM", "CAUSE"]), (6, ["CAUSE"])])
+def test_another_rank_explains_only_what_came_later(step: int, standing: list[str]) -> None:
+    cause, symptom = replace(alert("CAUSE", step=5), ranks=(0,)), replace(alert("SYMPTOM", step=step), ranks=(1, 0))
+    left, _ = explain([symptom, cause], IMPLIED)
+    assert [a.code for a in left] == standing
+
+
 def test_worst_first_then_what_came_first_then_causes() -> None:
     order = ranked(
         [

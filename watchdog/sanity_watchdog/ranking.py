@@ -20,8 +20,9 @@ def explain(
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
     without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
-    never explains anything worse, what happened in a step never explains what was there before the first one, and
-    what came after the first step never explains what was seen before any weight had changed.
+    never explains anything worse, what happened in a step never explains what was there before the first one, what
+    came after the first step never explains what was seen before any weight had changed, and what one rank saw never
+    explains what another one saw no later.
 
     Args:
         alerts: open alerts.
@@ -41,6 +42,8 @@ def explain(
                 if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
                     continue
                 if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
+                    continue
+                if cause.ranks[:1] != alert.ranks[:1] and cause.step >= alert.step:
                     continue
                 if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
                     gone = True
