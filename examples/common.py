@@ -1,6 +1,7 @@
 """What the gallery's scripts share: the command line, the digits, and a short run with the watchdog attached."""
 
 import argparse
+import inspect
 import logging
 import warnings
 from collections.abc import Mapping
@@ -55,7 +56,7 @@ def fit(case: Case, module: L.LightningModule, *loaders: Any, **trainer: Any) ->
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)
     watchdog = SanityWatchdog(fail_on=None, targets=trainer.pop("targets", ()))
     quiet = dict.fromkeys(("enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
-    logger = TensorBoardLogger(case.logs, name=Path(type(module).__module__).name)
+    logger = TensorBoardLogger(case.logs, name=Path(inspect.getfile(type(module))).stem)
     settings = {"accelerator": "cpu", "devices": 1, "max_steps": 30, "logger": logger, **quiet, **trainer}
     try:
         L.Trainer(callbacks=[watchdog], **settings).fit(module, *loaders)

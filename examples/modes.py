@@ -73,7 +73,7 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
         Digits(case),
         batches(images[:1500], labels[:1500]),
         batches(images[1500:], labels[1500:], shuffle=False),
-        max_steps=45,
+        max_steps=90 if case.about("frozen-statistics") else 45,
     )
 
 

@@ -24,11 +24,11 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 from sanity_watchdog import SanityWatchdog
 
 FAULTS = {
-    "hot-head": "the last layer's weights are 20 times too large",
-    "fp16-underflow": "fp16 training with a loss weight of 1e-6 and no loss scaling",
-    "zeroed-layer": "a clean-up hook zeroes the second convolution after a few steps",
-    "float64-batch": "NumPy's float64 features reach the model unconverted",
-    "double-softmax": "the model ends in a softmax although the loss applies one",
+    "hot-head": ("WD101", "the last layer's weights are 20 times too large"),
+    "fp16-underflow": ("WD201", "fp16 training with a loss weight of 1e-6 and no loss scaling"),
+    "zeroed-layer": ("WD301", "a clean-up hook zeroes the second convolution after a few steps"),
+    "float64-batch": ("WD402", "NumPy's float64 features reach the model unconverted"),
+    "double-softmax": ("WD102", "the model ends in a softmax although the loss applies one"),
 }
 
 
@@ -87,7 +87,7 @@ def data(dtype: torch.dtype) -> tuple[DataLoader[Any], DataLoader[Any]]:
 def main(argv: list[str] | None = None) -> SanityWatchdog:
     """Train; returns the watchdog, whose ``verdict`` and ``alerts`` tell how it went."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    faults = "\n".join(f"  {name:15} {text}" for name, text in FAULTS.items())
+    faults = "\n".join(f"  {name:15} {code}  {text}" for name, (code, text) in FAULTS.items())
     parser.add_argument("--fault", choices=FAULTS, metavar="NAME", help="break the run; one of\n" + faults)
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--logs", default="lightning_logs", help="folder of the TensorBoard logs")

@@ -4,7 +4,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from sanity_watchdog.checks import CHECKS
 from sanity_watchdog.reports.catalogue import catalogue, table
+
+from .gallery import EXAMPLES, overview
 
 ROOT = Path(__file__).parents[1]
 CATALOGUE = ROOT / "watchdog" / "sanity_watchdog" / "checks" / "README.md"
@@ -21,7 +24,7 @@ def readme() -> str:
             re.escape(start) + ".*?" + re.escape(end),
             lambda _: f"{start}\n{make()}{end}",
             text,
-            flags=re.DOTALL,  # noqa: B023
+            flags=re.DOTALL,
         )
         assert n == 1, f"README.md has no section {name}"
     return text
@@ -31,6 +34,7 @@ def documents() -> Iterator[tuple[Path, str]]:
     """Each generated file and what it should hold."""
     yield CATALOGUE, catalogue()
     yield README, readme()
+    yield EXAMPLES / "README.md", overview({c.code: c.name for c in CHECKS})
 
 
 if __name__ == "__main__":

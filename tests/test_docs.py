@@ -6,6 +6,7 @@ import pytest
 from sanity_watchdog.checks import CHECKS
 
 from .docs import ROOT, documents
+from .gallery import EXAMPLES
 
 
 @pytest.mark.parametrize(("path", "text"), documents(), ids=lambda v: v.name if isinstance(v, Path) else "")
@@ -14,7 +15,9 @@ def test_generated_documentation_is_current(path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(ROOT.glob("*.md")) + sorted((ROOT / "watchdog").rglob("*.md")), ids=lambda p: p.name
+    "path",
+    [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "watchdog").rglob("*.md")), EXAMPLES / "README.md"],
+    ids=lambda p: f"{p.parent.name}-{p.name}",
 )
 def test_every_code_and_link_in_the_documentation_exists(path: Path) -> None:
     text = path.read_text()
