@@ -140,21 +140,6 @@ def critic_with_gradient_penalty() -> Run:
 
 
 @healthy
-def triplets() -> Run:
-    class Triplets(Classifier):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            x, y = batch
-            z = F.normalize(self.net(x), dim=1)
-            gaps = torch.cdist(z, z)
-            same = y[:, None] == y
-            far = (gaps * same).max(1).values
-            near = gaps.masked_fill(same, 9.0).min(1).values
-            return F.relu(far - near + 0.3).mean()
-
-    return Triplets(), loader(*blobs()), {}
-
-
-@healthy
 def connectionist_temporal_classification() -> Run:
     class Frames(nn.Module):
         def __init__(self) -> None:
@@ -247,29 +232,6 @@ def clipped_policy_ratio() -> Run:
             return Adam(self.net.parameters(), 3e-3)
 
     return Clipped(), loader(*blobs()), {}
-
-
-@healthy
-def preferences() -> Run:
-    class Preferences(Classifier):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            better, worse = self.net(batch[0]), self.net(batch[0].roll(1, 0))
-            wanted = (batch[0][:, :1] > batch[0].roll(1, 0)[:, :1]).float() * 2 - 1
-            return -F.logsigmoid(wanted * (better - worse)).mean()
-
-    return Preferences(mlp(k=1), lr=3e-3), loader(*blobs()), {}
-
-
-@healthy
-def redundancy_reduction() -> Run:
-    class Barlow(Classifier):
-        def training_step(self, batch: Any, batch_idx: int) -> Any:
-            a, b = (self.net(batch[0] + 0.2 * torch.randn_like(batch[0])) for _ in range(2))
-            a, b = ((z - z.mean(0)) / (z.std(0) + 1e-4) for z in (a, b))
-            matrix = a.T @ b / len(a)
-            return (torch.eye(16) - matrix).square().mul(0.01 + 0.99 * torch.eye(16)).sum()
-
-    return Barlow(mlp(k=16), lr=3e-3), loader(torch.randn(640, 20)), {}
 
 
 @healthy

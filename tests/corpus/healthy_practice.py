@@ -225,17 +225,6 @@ def labels_noisy_and_sparse() -> Run:
 
 
 @healthy
-def noise_on_gradients() -> Run:
-    class Private(Classifier):
-        def on_before_optimizer_step(self, optimizer: Any) -> None:
-            nn.utils.clip_grad_norm_(self.parameters(), 1.0)
-            for value in self.parameters():
-                value.grad.add_(0.01 * torch.randn_like(value))
-
-    return Private(optimizer=SGD, lr=0.1), loader(*blobs()), {}
-
-
-@healthy
 def accumulation_with_scaling_and_clipping() -> Run:
     settings = {
         "plugins": [fp16(2.0**14)],

@@ -85,7 +85,8 @@ def zero_learning_rate(seen: LearningRates, *, patience: int = ZEROS_SCHEDULED) 
 
 def _zero_message(rates: Rates, decayed: bool) -> str:
     if decayed:
-        return f"learning rate is {number(rates.rate)} in the last {rates.zeros} steps; its largest was {number(rates.largest)}"
+        rate, largest = number(rates.rate), number(rates.largest)
+        return f"learning rate is {rate} in the last {rates.zeros} steps; its largest was {largest}"
     return f"learning rate is 0 in all of the first {rates.zeros} optimizer steps; nothing can move"
 
 

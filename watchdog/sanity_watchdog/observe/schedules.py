@@ -16,7 +16,7 @@ from .run import Run
 TELLING = (3, 8)
 """Rates of 0 in a row that are told at once, sampled or not."""
 NEGLIGIBLE = 1e-12
-"""Share of the largest rate so far that counts as a rate of 0; a cosine to 0 comes that near for one step of a million."""
+"""Share of the largest rate so far that counts as 0; a cosine to 0 comes that near for one step of a million."""
 DIFFERENT = 8
 """Different rates that are kept."""
 

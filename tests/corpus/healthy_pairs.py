@@ -1,0 +1,125 @@
+"""Healthy runs that compare samples with each other."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import Adam
+
+from tests.runs import Classifier, blobs, loader, mlp
+
+from .case import Run, healthy
+from .parts import cnn, images, text
+
+
+@healthy
+def triplets() -> Run:
+    class Triplets(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            z = F.normalize(self.net(x), dim=1)
+            gaps = torch.cdist(z, z)
+            same = y[:, None] == y
+            far = (gaps * same).max(1).values
+            near = gaps.masked_fill(same, 9.0).min(1).values
+            return F.relu(far - near + 0.3).mean()
+
+    return Triplets(), loader(*blobs()), {}
+
+
+@healthy
+def preferences() -> Run:
+    class Preferences(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            better, worse = self.net(batch[0]), self.net(batch[0].roll(1, 0))
+            wanted = (batch[0][:, :1] > batch[0].roll(1, 0)[:, :1]).float() * 2 - 1
+            return -F.logsigmoid(wanted * (better - worse)).mean()
+
+    return Preferences(mlp(k=1), lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def redundancy_reduction() -> Run:
+    class Barlow(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            a, b = (self.net(batch[0] + 0.2 * torch.randn_like(batch[0])) for _ in range(2))
+            a, b = ((z - z.mean(0)) / (z.std(0) + 1e-4) for z in (a, b))
+            matrix = a.T @ b / len(a)
+            return (torch.eye(16) - matrix).square().mul(0.01 + 0.99 * torch.eye(16)).sum()
+
+    return Barlow(mlp(k=16), lr=3e-3), loader(torch.randn(640, 20)), {}
+
+
+@healthy
+def angular_margin() -> Run:
+    class Angles(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=16), lr=3e-3)
+            self.centres = nn.Parameter(torch.randn(10, 16))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            cosine = F.normalize(self.net(x)) @ F.normalize(self.centres).T
+            angle = cosine.clamp(-0.999, 0.999).acos() + 0.3 * F.one_hot(y, 10)
+            return F.cross_entropy(16 * angle.cos(), y)
+
+    return Angles(), loader(*blobs()), {}
+
+
+@healthy
+def images_and_captions() -> Run:
+    class Pairs(Classifier):
+        def __init__(self) -> None:
+            super().__init__(cnn(16), lr=3e-3)
+            self.words, self.scale = nn.EmbeddingBag(48, 16), nn.Parameter(torch.tensor(math.log(1 / 0.07)))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            image, ids = batch["image"], batch["ids"]
+            a, b = F.normalize(self.net(image), dim=-1), F.normalize(self.words(ids), dim=-1)
+            scores, where = self.scale.exp() * a @ b.T, torch.arange(len(a))
+            return (F.cross_entropy(scores, where) + F.cross_entropy(scores.T, where)) / 2
+
+    x, y = images()
+    rows = [
+        {"image": a, "ids": b} for a, b in zip(x, (text(n=10)[y] + torch.randint(0, 2, (320, 20))) % 48, strict=True)
+    ]
+    return Pairs(), torch.utils.data.DataLoader(rows, 32, shuffle=True), {}
+
+
+@healthy
+def two_views_against_all_others() -> Run:
+    class Views(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = torch.cat([batch[0] + 0.2 * torch.randn_like(batch[0]) for _ in range(2)])
+            z = F.normalize(self.net(x), dim=1)
+            scores = (z @ z.T / 0.5).masked_fill(torch.eye(len(z), dtype=torch.bool), -1e9)
+            return F.cross_entropy(scores, torch.arange(len(z)).roll(len(z) // 2))
+
+    return Views(mlp(k=16)), loader(torch.randn(512, 20)), {}
+
+
+@healthy
+def queue_of_negatives() -> Run:
+    class Queue(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=16))
+            self.slow = mlp(k=16).requires_grad_(False)
+            self.slow.load_state_dict(self.net.state_dict())
+            self.register_buffer("queue", F.normalize(torch.randn(128, 16)))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            (x,) = batch
+            q = F.normalize(self.net(x + 0.1 * torch.randn_like(x)))
+            with torch.no_grad():
+                for slow, quick in zip(self.slow.parameters(), self.net.parameters(), strict=True):
+                    slow.lerp_(quick, 0.01)
+                k = F.normalize(self.slow(x + 0.1 * torch.randn_like(x)))
+            scores = torch.cat([(q * k).sum(1, keepdim=True), q @ self.queue.T], 1) / 0.2
+            self.queue = torch.cat([k, self.queue])[:128]
+            return F.cross_entropy(scores, torch.zeros(len(x), dtype=torch.long))
+
+        def configure_optimizers(self) -> Any:
+            return Adam(self.net.parameters(), 1e-3)
+
+    return Queue(), loader(torch.randn(512, 20)), {}
