@@ -1,5 +1,6 @@
 """Healthy runs that compare samples with each other."""
 
+import math
 from typing import Any
 
 import torch
