@@ -219,7 +219,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "resume": {"resume": True},
     "two-fits": {"fits": 2},
 }
-JUDGED = 2
+JUDGED = 25
 
 
 def run(name: str, watchdog: SanityWatchdog | None, folder: Path, broken: bool = False) -> dict[str, str]:
@@ -304,9 +304,16 @@ def test_other_loops_are_left_alone(action: str, tmp_path: Path) -> None:
         L.seed_everything(7, verbose=False)
         net = Evaluated()
         trainer = L.Trainer(
-            accelerator="cpu", devices=1, callbacks=dogs, logger=False, enable_progress_bar=False, enable_model_summary=False
+            accelerator="cpu",
+            devices=1,
+            callbacks=dogs,
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
         )
-        result = getattr(trainer, action)(net, DataLoader(Augmented(32), 16), **({} if action == "predict" else {"verbose": False}))
+        result = getattr(trainer, action)(
+            net, DataLoader(Augmented(32), 16), **({} if action == "predict" else {"verbose": False})
+        )
         return digest([result, dict(net.state_dict()), torch.get_rng_state()])
 
     dog = SanityWatchdog(fail_on="info")
@@ -317,7 +324,13 @@ def test_other_loops_are_left_alone(action: str, tmp_path: Path) -> None:
 
 def test_two_processes(tmp_path: Path) -> None:
     def outcome(watched: bool) -> Any:
-        command = [sys.executable, "-m", "tests.ddp_run", str(tmp_path / str(watched)), *(["--watched"] if watched else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.ddp_run",
+            str(tmp_path / str(watched)),
+            *(["--watched"] if watched else []),
+        ]
         root = Path(__file__).parents[1]
         paths = os.pathsep.join([str(root), str(root / "watchdog"), os.environ.get("PYTHONPATH", "")])
         environ = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
