@@ -1,7 +1,9 @@
 """Data that arrive broken: values, scales, batches, and labels that hide among the features.
 
-python examples/data.py --fault nan-feature      the alert, ranked first: WD121
-python examples/data.py --fixed nan-feature      its hint applied: quiet
+    python examples/data.py --fault nan-feature      the alert, ranked first: WD121
+    python examples/data.py --fixed nan-feature      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,8 +1,10 @@
 """Two processes on one machine, and a data loader that gives both of them the same batches.
 
-python examples/ddp.py                          healthy: each process trains on its own half
-python examples/ddp.py --fault shared-data      the alert, ranked first: WD602
-python examples/ddp.py --fixed shared-data      its hint applied: quiet
+    python examples/ddp.py                          healthy: each process trains on its own half
+    python examples/ddp.py --fault shared-data      the alert, ranked first: WD602
+    python examples/ddp.py --fixed shared-data      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,7 +1,9 @@
 """The first loss is known before training: ln 10 = 2.303 for ten classes. What makes it something else.
 
-python examples/first_loss.py --fault hot-head      the alert, ranked first: WD101
-python examples/first_loss.py --fixed hot-head      its hint applied: quiet
+    python examples/first_loss.py --fault hot-head      the alert, ranked first: WD101
+    python examples/first_loss.py --fixed hot-head      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L
@@ -13,7 +15,7 @@ from common import Case, ask, batches, digits, fit, seeded
 from sanity_watchdog import SanityWatchdog
 
 FAULTS = {
-    "hot-head": ("WD101", "the last layer starts with weights 20 times too large"),
+    "hot-head": ("WD101", "the weights of the last layer start with a deviation of 1"),
     "summed-loss": ("WD101", "the loss is summed over the batch, so the learning rate depends on the batch size"),
     "scaled-scores": ("WD101", "scores are divided by a temperature of 0.02 from the first step"),
     "thousand-outputs": ("WD106", "the head of a network for 1,000 classes was kept for ten"),

@@ -1,7 +1,9 @@
 """Forward passes with a wiring fault: they run, they even train, and they compute something else.
 
-python examples/forward.py --fault attention-over-batch      the alert, ranked first: WD131
-python examples/forward.py --fixed attention-over-batch      its hint applied: quiet
+    python examples/forward.py --fault attention-over-batch      the alert, ranked first: WD131
+    python examples/forward.py --fixed attention-over-batch      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,7 +1,9 @@
 """Gradients that are not numbers, vanish, explode, pile up, or never reach the weights.
 
-python examples/gradients.py --fault root-at-zero      the alert, ranked first: WD211
-python examples/gradients.py --fixed root-at-zero      its hint applied: quiet
+    python examples/gradients.py --fault root-at-zero      the alert, ranked first: WD211
+    python examples/gradients.py --fixed root-at-zero      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from typing import Any
@@ -15,7 +17,7 @@ from common import Case, ask, batches, digits, fit, seeded
 from sanity_watchdog import SanityWatchdog
 
 FAULTS = {
-    "root-at-zero": ("WD211", "a regulariser takes the root of zero: its slope is infinite"),
+    "root-at-zero": ("WD211", "a pull towards the initial bias is the root of a distance that starts at zero"),
     "deep-sigmoids": ("WD212", "twelve sigmoid layers: each divides the gradient by four or more"),
     "corrupt-batch": ("WD213", "one batch of unscaled numbers throws the gradients up a thousandfold and more"),
     "no-zero-grad": ("WD216", "manual optimisation without zero_grad"),
@@ -33,6 +35,7 @@ class Digits(L.LightningModule):
         self.case = case
         self.automatic_optimization = not case.about("no-zero-grad", "zero-grad-too-late")
         self.net = nn.Sequential(nn.Flatten(), *self.layers(), nn.Linear(64, 10))
+        self.register_buffer("initial", self.net[1].bias.detach().clone())
         for layer in self.net[1:-1]:
             if isinstance(layer, nn.Linear) and case.broken("saturated-tanh"):
                 layer.weight.data *= 100
@@ -53,8 +56,8 @@ class Digits(L.LightningModule):
             images = images * 1e5
         loss = F.cross_entropy(self.net(images), labels)
         if self.case.about("root-at-zero"):
-            shrunk = (self.net[1].bias - self.net[1].bias.detach()).square().sum()
-            loss = loss + 0.01 * (shrunk.sqrt() if self.case.broken("root-at-zero") else (shrunk + 1e-12).sqrt())
+            moved = (self.net[1].bias - self.initial).square().sum()
+            loss = loss + 0.01 * (moved.sqrt() if self.case.broken("root-at-zero") else (moved + 1e-12).sqrt())
         if self.automatic_optimization:
             return loss
         optimizer: Any = self.optimizers()

@@ -1,7 +1,9 @@
 """Labels that are not what the loss takes them for, or that come in an order nothing can be learned from.
 
-python examples/labels.py --fault labels-from-one      the alert, ranked first: WD105
-python examples/labels.py --fixed labels-from-one      its hint applied: quiet
+    python examples/labels.py --fault labels-from-one      the alert, ranked first: WD105
+    python examples/labels.py --fixed labels-from-one      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,8 +1,10 @@
 """A character language model on Python's own documentation, and three ways to spoil one without an error message.
 
-python examples/language_model.py                       healthy: the loss falls from ln 96 = 4.564
-python examples/language_model.py --fault no-mask       the alert, ranked first: WD132
-python examples/language_model.py --fixed no-mask       its hint applied: quiet
+    python examples/language_model.py                       healthy: the loss falls from ln 96 = 4.564
+    python examples/language_model.py --fault no-mask       the alert, ranked first: WD132
+    python examples/language_model.py --fixed no-mask       its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from pydoc_data.topics import topics

@@ -1,7 +1,9 @@
 """The loop around the loss: steps that update nothing, metrics that mix stages, graphs that are kept alive.
 
-python examples/loop.py --fault forgotten-return      the alert, ranked first: WD506
-python examples/loop.py --fixed forgotten-return      its hint applied: quiet
+    python examples/loop.py --fault forgotten-return      the alert, ranked first: WD506
+    python examples/loop.py --fixed forgotten-return      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from typing import Any

@@ -1,7 +1,9 @@
 """Losses that get something other than they are defined for: the run goes on, and learns little or nothing.
 
-python examples/loss_inputs.py --fault softmax-twice      the alert, ranked first: WD102
-python examples/loss_inputs.py --fixed softmax-twice      its hint applied: quiet
+    python examples/loss_inputs.py --fault softmax-twice      the alert, ranked first: WD102
+    python examples/loss_inputs.py --fixed softmax-twice      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,7 +1,9 @@
 """Layers in the wrong mode: dropout and batch statistics that do not do what they were put there for.
 
-python examples/modes.py --fault left-in-eval      the alert, ranked first: WD504
-python examples/modes.py --fixed left-in-eval      its hint applied: quiet
+    python examples/modes.py --fault left-in-eval      the alert, ranked first: WD504
+    python examples/modes.py --fixed left-in-eval      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from typing import Any

@@ -1,7 +1,9 @@
 """Parameters that train without an optimizer, optimizers without parameters, and layers nobody registered.
 
-python examples/optimizer_membership.py --fault forgotten-head      the alert, ranked first: WD311
-python examples/optimizer_membership.py --fixed forgotten-head      its hint applied: quiet
+    python examples/optimizer_membership.py --fault forgotten-head      the alert, ranked first: WD311
+    python examples/optimizer_membership.py --fixed forgotten-head      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

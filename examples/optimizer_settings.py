@@ -1,7 +1,9 @@
 """Learning rates and settings nobody can mean.
 
-python examples/optimizer_settings.py --fault tiny-rate      the alert, ranked first: WD316
-python examples/optimizer_settings.py --fixed tiny-rate      its hint applied: quiet
+    python examples/optimizer_settings.py --fault tiny-rate      the alert, ranked first: WD316
+    python examples/optimizer_settings.py --fixed tiny-rate      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

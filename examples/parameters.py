@@ -1,7 +1,9 @@
 """Weights that become zero or NaN, cannot leave zero, or are all the same.
 
-python examples/parameters.py --fault zeroed-layer      the alert, ranked first: WD301
-python examples/parameters.py --fixed zeroed-layer      its hint applied: quiet
+    python examples/parameters.py --fault zeroed-layer      the alert, ranked first: WD301
+    python examples/parameters.py --fixed zeroed-layer      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from typing import Any

@@ -1,7 +1,9 @@
 """What runs on this CPU and will not run on the next machine: judged here, for Apple's GPUs and for TPUs.
 
-python examples/portability.py --fault double-table      the alert, ranked first: WD405
-python examples/portability.py --fixed double-table      its hint applied: quiet
+    python examples/portability.py --fault double-table      the alert, ranked first: WD405
+    python examples/portability.py --fixed double-table      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

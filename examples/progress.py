@@ -1,7 +1,9 @@
 """Losses that stand still, become NaN, jump, or rise.
 
-python examples/progress.py --fault log-of-zero      the alert, ranked first: WD142
-python examples/progress.py --fixed log-of-zero      its hint applied: quiet
+    python examples/progress.py --fault log-of-zero      the alert, ranked first: WD142
+    python examples/progress.py --fixed log-of-zero      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 import lightning as L

@@ -1,7 +1,9 @@
 """Learning-rate schedules that count something else than was meant.
 
-python examples/schedules.py --fault warmup-in-epochs      the alert, ranked first: WD502
-python examples/schedules.py --fixed warmup-in-epochs      its hint applied: quiet
+    python examples/schedules.py --fault warmup-in-epochs      the alert, ranked first: WD502
+    python examples/schedules.py --fixed warmup-in-epochs      its hint applied: quiet
+
+Without arguments the run is healthy; `--help` lists the faults.
 """
 
 from typing import Any
