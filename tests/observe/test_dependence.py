@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from sanity_watchdog import SanityWatchdog
 from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, watched
 
-V, T, W, K = 32, 12, 16, 4
+V, T, W, K, B = 32, 12, 16, 4, 24
 
 
 class Encoder(nn.Module):
@@ -114,6 +114,16 @@ def test_the_future(layout: str, causal: bool) -> None:
     assert_awake(dog)
     assert ("WD132" in codes(dog)) == (not causal)
     assert "WD132" in dog.summary.judged
+
+
+def test_a_causal_mask_over_the_samples() -> None:
+    net = Decoder()
+    net.block = nn.TransformerEncoderLayer(W, 2, W, 0.0, batch_first=False)
+    real = nn.Transformer.generate_square_subsequent_mask(B)
+    forward = net.block.forward
+    net.block.forward = lambda x, src_mask: forward(x, src_mask=real)  # type: ignore[method-assign]
+    ids = torch.randint(1, V, (4 * B, T))
+    assert "WD131" in codes(watched(Next(net), loader(ids, batch_size=B)))
 
 
 class Forecast(L.LightningModule):

@@ -86,7 +86,11 @@ def _next(inputs: Tensor, targets: Tensor, valid: Tensor) -> bool:
 
 
 def _middle(valid: Tensor) -> tuple[int, int]:
-    """The sample with the most valid targets, and its middle valid position, the last one left out."""
-    sample = int(valid[:, :-1].sum(1).argmax())
+    """The last of the samples with the most valid targets, and its middle valid position, the last one left out.
+
+    Under a causal mask over the wrong axis the first sample depends on itself alone, the last one on all.
+    """
+    counts = valid[:, :-1].sum(1)
+    sample = int((counts == counts.max()).nonzero()[-1])
     places = valid[sample, :-1].nonzero().flatten()
     return sample, int(places[len(places) // 2])
