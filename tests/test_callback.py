@@ -23,7 +23,7 @@ from sanity_watchdog.summary import Batch, RunInfo, Summary
 
 from .runs import Classifier, Manual, blobs, loader, trainer
 
-HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed", "close"))
+HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "between", "failed", "close"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 

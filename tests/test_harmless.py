@@ -31,7 +31,7 @@ from sanity_watchdog.observe.registry import OBSERVERS
 
 from .runs import Classifier, assert_awake, blobs, loader, mlp, trainer
 
-HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n != "codes")
+HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "between"))
 JUDGED = 10
 
 

@@ -50,12 +50,16 @@ class Watch:
         self._hooks: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
         self._between: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
         for observer in observers:
-            for name in (n for n in vars(Observer) if not n.startswith("_") and n != "codes"):
+            for name in (n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "between")):
                 if getattr(type(observer), name) is not getattr(Observer, name):
                     method = getattr(observer, name)
                     self._hooks[name].append((observer, method))
-                    if not hasattr(method, IN_SAMPLES):
-                        self._between[name].append((observer, method))
+        self._rest()
+
+    def _rest(self) -> None:
+        """Find out who wants to look between samples."""
+        for name, pairs in self._hooks.items():
+            self._between[name] = [(o, m) for o, m in pairs if o.between and not hasattr(m, IN_SAMPLES)]
 
     # -- moments
 
@@ -90,6 +94,8 @@ class Watch:
             sampled=due,
             sync=waiting_for_first and self.batches < PATIENCE,
         )
+        if due:
+            self._rest()
         self._tell("batch", self.now, batch)
         self._settle(self.now)
 

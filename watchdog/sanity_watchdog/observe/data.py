@@ -49,6 +49,7 @@ class Data(Observer):
 
     def batch(self, at: Moment, batch: Any) -> None:
         if at.batch >= FIRST and self._looked:
+            self.between = False
             return
         self._batch = batch
         if at.batch < FIRST:

@@ -49,7 +49,7 @@ class DependenceWatch(Observer):
     def _first(self, at: Moment, loss: Tensor) -> None:
         if self._asked or not at.sync:
             return
-        self._asked = True
+        self._asked, self.between = True, False
         with torch._C.DisableTorchFunction():
             at.emit(self._look(at, loss))
         self._batch = None
@@ -77,6 +77,9 @@ class DependenceWatch(Observer):
                 return Dependence(**at.tags())
             if trace.left:
                 return Dependence(reason="data of the batch were read to the host, where they lose their track", **tags)
+            if not trace.known.get(call.input):
+                reason = "values of unknown origin enter the scores (scripted, transformed, cached, from a thread)"
+                return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
         mixing = mixing_on_purpose(call, behind, samples, elements(self._batch), at.run.module)
         try:

@@ -57,6 +57,7 @@ class BatchKeeper(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run if run.batches else None
+        self.between = self._run is not None
 
     def batch(self, at: Moment, batch: Any) -> None:
         if self._run is not None and len(self._paths) < SAVED:

@@ -40,6 +40,9 @@ class Observer:
     codes: tuple[str, ...] = ()
     """Codes or prefixes of the checks that need this observer; it is not made when none of them is selected."""
 
+    between: bool = True
+    """Is there anything to do between samples? An observer that sets it to False is called in samples only."""
+
     def start(self, run: Run, at: Moment) -> None:
         """Everything is set up, the first step has not begun."""
 
@@ -109,5 +112,6 @@ def is_plain(tensor: Any) -> bool:
 
 def loss_of(output: Any) -> Tensor | None:
     """The loss in what a training step returned, where it is one number whose value may be looked at."""
-    loss = output.get("loss") if isinstance(output, Mapping) else output
+    mapping = type(output) is dict or isinstance(output, Mapping)
+    loss = output.get("loss") if mapping else output
     return loss if isinstance(loss, Tensor) and loss.numel() == 1 and is_plain(loss) else None

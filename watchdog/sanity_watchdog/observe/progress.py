@@ -32,6 +32,10 @@ RECENT = 128
 """Losses in the evidence."""
 ORDER = 64
 """Batches in the evidence about the order of labels."""
+ALL = 64
+"""Batches from which on, where the loss lies on the host and can be looked at without waiting for a device, only
+sampled batches and those with a loss that is not finite are recorded."""
+READABLE = (torch.float32, torch.float64, torch.float16)
 
 
 @dataclass
@@ -66,6 +70,7 @@ class Progress(Observer):
         self._asked = -1
         self._returned = True
         self._over = False
+        self._on_host = self._spared = False
 
     def start(self, run: Run, at: Moment) -> None:
         rows = min(max(2 * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
@@ -85,20 +90,34 @@ class Progress(Observer):
         length = follow(batch, self._length) if self._length else None
         self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
         self._samples += size
-        self._sums.note(batch, row, at.batch)
-        self._scores.labels.note(batch, row, at.batch)
+        self._spared = self._on_host and not at.sampled and at.batch >= ALL
+        if not self._spared:
+            self._note_batch(at)
+
+    def _note_batch(self, at: Moment) -> None:
+        row = at.batch % self._ledger.rows
+        if self._sums is not None:
+            self._sums.note(self._batch, row, at.batch)
+        self._scores.labels.note(self._batch, row, at.batch)
 
     def _note_loss(self, at: Moment, output: Any, scale: float) -> None:
         loss = loss_of(output)
+        self._on_host = loss is not None and loss.device.type == "cpu" and loss.dtype in READABLE
         if loss is None:
             return
         if self._loss is None or self._loss.values.device != loss.device:
             self._ledger.columns.pop("loss", None)
             self._loss = self._ledger.column("loss", torch.float32, loss.device)
         row = at.batch % self._ledger.rows
-        value = loss.detach() if scale == 1 else loss.detach() * scale
-        self._loss.slots[row].copy_(value if value.ndim == 0 else value.reshape(()))
         self._loss.filled[row] = at.batch
+        if self._on_host:
+            number = loss.detach().numpy().item() * scale
+            self._loss.host[row] = number
+        else:
+            value = loss.detach() if scale == 1 else loss.detach() * scale
+            self._loss.slots[row].copy_(value if value.ndim == 0 else value.reshape(()))
+        if self._spared and not (self._on_host and math.isfinite(number)):
+            self._note_batch(at)  # the batch is still there: what is in it explains the loss
 
     # -- samples
 
