@@ -219,6 +219,82 @@ def test_an_input_that_is_ignored() -> None:
     assert "WD133" in codes(dog)
 
 
+class Drawn(nn.Module):
+    """Scores of noise of the batch's shape, and of a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.shift = mlp(), nn.Buffer(torch.randn(20))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(torch.randn(len(x), 20) + torch.zeros_like(x) + self.shift)
+
+
+class Padded(nn.Module):
+    """Copies the batch into room that it made, or into a part of it."""
+
+    def __init__(self, part: bool) -> None:
+        super().__init__()
+        self.net, self.part = mlp(30), part
+
+    def forward(self, x: Tensor) -> Tensor:
+        room = torch.zeros(len(x), 30)
+        if self.part:
+            room[:, :20].copy_(x)
+        else:
+            room[:, :20] = x
+        return self.net(room)
+
+
+class Vectorised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x: Tensor) -> Any:
+        return torch.vmap(self.net)(x)
+
+
+class Scripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = torch.jit.script(nn.Linear(20, 16)), nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.last(self.first(x))
+
+
+class ByKey(nn.Module):
+    """The batch only says which of some kept features are meant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net, self.kept = mlp(), {i: torch.randn(20) for i in range(32)}
+
+    def forward(self, x: Tensor) -> Any:
+        return self.net(torch.stack([self.kept[int(row[0] * 4) % 32] for row in x]))
+
+
+class ByKeyFromHost(ByKey):
+    def forward(self, x: Tensor) -> Any:
+        return self.net(torch.tensor([self.kept[int(row[0] * 4) % 32].tolist() for row in x]))
+
+
+def test_noise_in_place_of_the_batch() -> None:
+    dog = watched(Classifier(Drawn()), max_steps=1)
+    assert_awake(dog)
+    assert "WD133" in codes(dog)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Padded(False), lambda: Padded(True), Vectorised, Scripted, ByKey, ByKeyFromHost]
+)
+def test_data_that_come_by_another_way_are_not_called_ignored(make: Any) -> None:
+    dog = watched(Classifier(make()), max_steps=1)
+    assert_awake(dog)
+    assert "WD133" not in codes(dog)
+
+
 class ThroughNumpy(nn.Module):
     """Frozen features that are cut off by NumPy."""
 

@@ -108,7 +108,8 @@ def input_ignored(seen: Dependence) -> Findings:
     **When to ignore.** A model of the label frequencies alone.
 
     **Limits.** A structural question: inputs that are multiplied by zero are not found here. Skipped where data of the
-    batch pass through NumPy or Python numbers, which lose their track, and where the step is compiled.
+    batch pass through NumPy or Python numbers, which lose their track, where the step is compiled, and where values
+    that are neither parameters, buffers nor made in the step enter the scores: scripted parts, caches, other threads.
 
     **Sources.** Karpathy: input-independent baseline.
     """

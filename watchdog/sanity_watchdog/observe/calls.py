@@ -111,6 +111,7 @@ class Trace:
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
+        known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it.
     """
 
     followed: bool = False
@@ -123,6 +124,7 @@ class Trace:
     read: Cut | None = None
     left: bool = False
     cuts: Marks[Cut] = field(default_factory=Marks)
+    known: Marks[bool] = field(default_factory=Marks)
 
     @property
     def ids(self) -> list[Tensor]:
@@ -136,6 +138,7 @@ class Trace:
             call.value = call.head = None
         self.frontier.clear()
         self.cuts = Marks()
+        self.known = Marks()
 
 
 def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:

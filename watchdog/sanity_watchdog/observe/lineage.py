@@ -1,6 +1,6 @@
 """Follows values through the eager operations of one step, by what their functions are called."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .operations import (
     ACTIVATIONS,
+    FROM_HOST,
     HOOKS,
     KEEPS_HEAD,
     LAYERS,
@@ -69,7 +70,12 @@ class Lineage:
     """Writes into ``trace`` what the operations show; ``scored`` gets each ``log_softmax`` that has a gradient."""
 
     def __init__(
-        self, trace: Trace, batch: Any, training: bool, scored: Callable[[LossCall], None] = lambda call: None
+        self,
+        trace: Trace,
+        batch: Any,
+        training: bool,
+        scored: Callable[[LossCall], None] = lambda call: None,
+        buffers: Iterable[Tensor] = (),
     ) -> None:
         self._trace = trace
         self._scored = scored
@@ -77,6 +83,9 @@ class Lineage:
         self._facts: Marks[Fact] = Marks()
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True))
+            trace.known.put(tensor, True)
+        for tensor in buffers:
+            trace.known.put(tensor, True)
 
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
@@ -86,10 +95,14 @@ class Lineage:
         """One operation has run."""
         name = name_of(function)
         if name in SILENT:
+            if name.endswith("_like") and isinstance(out, Tensor):
+                self._trace.known.put(out, True)
             return
         if name in HOOKS:
             self._obstacle("a hook on a tensor would fire twice")
-        if isinstance(out, Tensor):
+        if name == "__setitem__":
+            self._written(args)
+        elif isinstance(out, Tensor):
             self._operation(name, args, kwargs, out)
         elif isinstance(out, (tuple, list)):
             for one in out:
@@ -110,6 +123,9 @@ class Lineage:
         inputs = [t for a in (*args, *kwargs.values()) for t in tensors_of(a, 1)]
         facts = [self.of(t) for t in inputs]
         first = facts[0] if facts else NOTHING
+        self._trace.known.put(out, name not in FROM_HOST and all(map(self._is_known, inputs)))
+        if out._base is not None and any(out is t for t in inputs):  # a view was written to
+            self._pass_on(out._base, inputs)
         self._note_causality(name, args, kwargs)
         if self._training:
             self._note_cut(name, inputs, out)
@@ -143,6 +159,21 @@ class Lineage:
             self._scored(call)
         if fact.is_known:
             self._facts.put(out, fact)
+
+    def _is_known(self, tensor: Tensor) -> bool:
+        return isinstance(tensor, torch.nn.Parameter) or bool(self._trace.known.get(tensor))
+
+    def _written(self, args: tuple[Any, ...]) -> None:
+        """``target[places] = value``: data without a gradient leave no trace of it in the graph."""
+        target, inputs = args[0], [t for a in args for t in tensors_of(a, 1)]
+        for tensor in (target, target._base):
+            if tensor is not None:
+                self._pass_on(tensor, inputs)
+
+    def _pass_on(self, target: Tensor, sources: list[Tensor]) -> None:
+        self._trace.known.put(target, self._is_known(target) and all(map(self._is_known, sources)))
+        if any(self.of(t).data for t in sources):
+            self._facts.put(target, replace(self.of(target), data=True))
 
     def _origin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
         plain = name.replace("log_sigmoid", "logsigmoid")

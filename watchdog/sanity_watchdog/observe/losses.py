@@ -74,7 +74,7 @@ class LossCalls(Observer):
         )
         self._by_hand = None
         if follow:
-            lineage = Lineage(at.trace, batch, training, self._score)
+            lineage = Lineage(at.trace, batch, training, self._score, at.run.module.buffers())
             return (FollowingMode(self._interception, lineage),)
         return (entry_points(self._interception),)
 

@@ -42,6 +42,9 @@ SILENT = frozenset((
     "ndim", "is_cuda", "is_sparse", "stride", "data_ptr", "ndimension", "retain_grad", "zeros_like",
     "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
 ))
+FROM_HOST = frozenset((
+    "tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_file", "from_dlpack", "new_tensor", "Tensor",
+))
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))
