@@ -40,10 +40,11 @@ class Case:
 
 def ask(argv: list[str] | None, description: str | None, faults: Faults) -> Case:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    listed = "; ".join(f"{name} ({code}): {text}" for name, (code, text) in faults.items())
+    listed = "\n".join(f"  {name:22} {code}  {text}" for name, (code, text) in faults.items())
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=description, epilog="faults:\n" + listed, formatter_class=raw)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--fault", choices=faults, metavar="NAME", help=f"break the run. {listed}")
+    which.add_argument("--fault", choices=faults, metavar="NAME", help="break the run")
     which.add_argument("--fixed", choices=faults, metavar="NAME", help="the same run with the alert's hint applied")
     parser.add_argument("--logs", default="lightning_logs", help="folder of the TensorBoard logs")
     args = parser.parse_args(argv)
