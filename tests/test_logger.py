@@ -21,6 +21,11 @@ class Seen(Evidence):
     broken: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Other(Evidence):
+    """Evidence of another check."""
+
+
 @check("WD301", "zeroed-parameter", Severity.ERROR, Seen)
 def zeroed(seen: Seen) -> Findings:
     """Zeroed."""
@@ -125,6 +130,26 @@ def test_a_condition_that_clears_says_so_once_and_rearms() -> None:
     logger.take(Seen(step=4))
     assert logger.verdict == "fail", "a cleared alert stays in the history"
     assert not logger.must_stop()
+
+
+def test_a_cause_that_turns_out_to_explain_an_error_is_told_again_and_stops() -> None:
+    @check("WD302", "stuck-at-zero", Severity.ERROR, Other, implied_by=("WD301",))
+    def stuck(seen: Other) -> Findings:
+        """Stuck."""
+        yield stuck.alert(seen, "stuck", hint="fix it")
+
+    sink = Memory()
+    logger = DiagnosticsLogger(Settings.make(fail_on="error", environ={}), [sink], checks=(*CHECKS, stuck))
+    logger.take(Seen(zeros=("a",), severity=Severity.WARNING))
+    logger.flush(0)
+    assert not logger.must_stop()
+    logger.take(Other(step=1))
+    logger.flush(1)
+    assert logger.must_stop()
+    assert [[(a.code, a.severity) for a in b.alerts] for b in sink.batches] == [
+        [("WD301", Severity.WARNING)],
+        [("WD301", Severity.ERROR)],
+    ]
 
 
 def test_another_stage_clears_nothing() -> None:

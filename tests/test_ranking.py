@@ -80,6 +80,15 @@ def test_another_rank_explains_only_what_came_later(step: int, standing: list[st
     assert [a.code for a in left] == standing
 
 
+def test_a_cause_is_as_severe_as_what_it_explains() -> None:
+    cause = alert("CAUSE", severity=Severity.WARNING)
+    (left,), gone = explain([cause, alert("MIDDLE", severity=Severity.WARNING), alert("LAST")], IMPLIED)
+    assert (left.code, left.severity) == ("CAUSE", Severity.ERROR)
+    assert [a.severity for a in gone] == [Severity.WARNING, Severity.ERROR]
+    (left,), _ = explain([cause, alert("MIDDLE", severity=Severity.INFO)], IMPLIED)
+    assert left.severity is Severity.WARNING
+
+
 def test_worst_first_then_what_came_first_then_causes() -> None:
     order = ranked(
         [

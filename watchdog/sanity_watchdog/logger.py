@@ -47,6 +47,7 @@ class DiagnosticsLogger:
         self._cleared: dict[tuple[str, str], Alert] = {}
         self._ignored: dict[tuple[str, str], Ignored] = {}
         self._news: dict[tuple[str, str], Alert] = {}
+        self._told: dict[tuple[str, str], Severity] = {}
         self._just_cleared: list[Alert] = []
         self._readings: list[Evidence] = []
         self._vitals: dict[str, str] = {}
@@ -196,7 +197,9 @@ class DiagnosticsLogger:
         if not (self._news or self._just_cleared or self._readings):
             return
         alerts = self.alerts
-        news = tuple(a for a in alerts if a.key in self._news)
+        worse = {a.key for a in alerts if a.severity > self._told.get(a.key, a.severity)}
+        news = tuple(a for a in alerts if a.key in self._news or a.key in worse)
+        self._told.update({a.key: a.severity for a in news})
         counts = {s.name.lower(): sum(a.severity is s for a in alerts) for s in Severity}
         cleared, readings = tuple(self._just_cleared), tuple(self._readings)
         self._news, self._just_cleared, self._readings = {}, [], []

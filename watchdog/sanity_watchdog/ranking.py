@@ -20,7 +20,7 @@ def explain(
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
     without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
-    never explains anything worse, what happened in a step never explains what was there before the first one, what
+    never explains anything worse, a cause is as severe as the worst that it explains, what happened in a step never explains what was there before the first one, what
     came after the first step never explains what was seen before any weight had changed, and what one rank saw never
     explains what another one saw no later.
 
@@ -33,26 +33,47 @@ def explain(
     by_code: dict[str, list[Alert]] = {}
     for cause in open_alerts if causes is None else causes:
         by_code.setdefault(cause.code, []).append(cause)
-    standing, explained = [], []
+    standing: list[Alert] = []
+    explained: list[tuple[Alert, list[Alert]]] = []
     for alert in open_alerts:
         left = set(alert.subjects)
-        gone = False
-        for code in implied_by.get(alert.code, ()):
-            for cause in by_code.get(code, ()):
-                if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
-                    continue
-                if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
-                    continue
-                if cause.ranks[:1] != alert.ranks[:1] and cause.step >= alert.step:
-                    continue
-                if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
-                    gone = True
+        wholly: list[Alert] = []
+        partly: list[Alert] = []
+        for cause in (c for code in implied_by.get(alert.code, ()) for c in by_code.get(code, ())):
+            if not _may_explain(cause, alert):
+                continue
+            if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
+                wholly.append(cause)
+            elif left & set(cause.subjects):
+                partly.append(cause)
                 left -= set(cause.subjects)
-        if gone or (alert.subjects and not left):
-            explained.append(alert)
+        if wholly or (alert.subjects and not left):
+            explained.append((alert, wholly or partly))
         else:
             standing.append(replace(alert, subjects=tuple(s for s in alert.subjects if s in left)))
-    return standing, explained
+    return _as_bad_as(standing, explained), [alert for alert, _ in explained]
+
+
+def _may_explain(cause: Alert, alert: Alert) -> bool:
+    if cause.severity == Severity.INFO and alert.severity > Severity.INFO:
+        return False
+    if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
+        return False
+    return cause.ranks[:1] == alert.ranks[:1] or cause.step < alert.step
+
+
+def _as_bad_as(standing: list[Alert], explained: list[tuple[Alert, list[Alert]]]) -> list[Alert]:
+    """A cause is as severe as the worst that it explains, through any chain of causes."""
+    worst: dict[tuple[str, str], Severity] = {}
+    for _ in explained:  # a chain is no longer than what is explained
+        before = dict(worst)
+        for alert, because in explained:
+            severity = max(alert.severity, worst.get(alert.key, alert.severity))
+            for cause in because:
+                worst[cause.key] = max(severity, worst.get(cause.key, cause.severity))
+        if worst == before:
+            break
+    return [replace(a, severity=max(a.severity, worst.get(a.key, a.severity))) for a in standing]
 
 
 def _are_data(alert: Alert) -> bool:
