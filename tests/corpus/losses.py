@@ -89,7 +89,7 @@ def bce_of_scores() -> Run:
     return Classifier(nn.Sequential(mlp(k=1), nn.Flatten(0)), F.binary_cross_entropy), loader(x, y.float()), {}
 
 
-@fault("WD103")
+@fault("WD103", also=("WD214",))
 def cross_entropy_of_one_output() -> Run:
     x, y = blobs(k=2)
     return Classifier(mlp(k=1), lambda z, t: F.cross_entropy(z, 0 * t)), loader(x, y), {}

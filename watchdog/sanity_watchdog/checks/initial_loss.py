@@ -25,7 +25,13 @@ SHARE = 0.7
 """Share of the excess that one cause must explain to be named."""
 
 
-@check("WD101", "initial-loss-off", Severity.ERROR, FirstLoss, implied_by=("WD103", "WD105", "WD121", "WD123", "WD142"))
+@check(
+    "WD101",
+    "initial-loss-off",
+    Severity.ERROR,
+    FirstLoss,
+    implied_by=("WD103", "WD105", "WD111", "WD121", "WD123", "WD142"),
+)
 def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     """The first loss is not what a network that knows nothing must have.
 
