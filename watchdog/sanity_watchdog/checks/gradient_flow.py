@@ -63,7 +63,7 @@ def discarded_gradients(seen: Discarded) -> Findings:
 
     **Sources.** Lightning's order of hooks: ``on_before_optimizer_step`` runs after backward.
     """
-    evidence: dict[str, Value] = {"optimizer": seen.optimizer, "kind": seen.kind, "kept": seen.kept}
+    evidence: dict[str, Value] = {"optimizer": seen.optimizer, "kind": seen.kind}
     if max(seen.absent, seen.zeroed) >= SUCCESSIVE:
         times, what = max((seen.absent, "were gone"), (seen.zeroed, "were zero"))
         yield discarded_gradients.alert(
@@ -84,5 +84,5 @@ def discarded_gradients(seen: Discarded) -> Findings:
             hint=hint,
             subjects=seen.parameters,
             severity=Severity.WARNING if seen.kept > 0 else Severity.ERROR,
-            evidence={**evidence, "times": seen.cut},
+            evidence={**evidence, "kept": seen.kept, "times": seen.cut},
         )

@@ -133,7 +133,8 @@ def overshooting(seen: Movement, *, ratio: float = HUGE, growth: float = GROWN) 
         if fastest.ratio >= ratio and grown.growth >= growth:
             yield overshooting.alert(
                 seen,
-                f"the matrices grew to {grown.growth:.3g} times their size in {grown.attempt} steps; limit {growth:g}",
+                f"the matrices grew to {grown.growth:.3g} times their size in {grown.attempt} "
+                f"{'step' if grown.attempt == 1 else 'steps'}; limit {growth:g}",
                 hint="lower the learning rate, or warm it up",
                 evidence={
                     "growth": grown.growth,
