@@ -19,10 +19,10 @@ def explain(
     """Split ``alerts`` into those that stand and those that another one explains away.
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
-    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. An INFO
-    never explains anything worse, a cause is as severe as the worst that it explains, what happened in a step never explains what was there before the first one, what
-    came after the first step never explains what was seen before any weight had changed, and what one rank saw never
-    explains what another one saw no later.
+    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. A cause
+    is as severe as the worst that it explains. Never explained are: anything worse than an INFO by an INFO; what was
+    there before the first batch by what happened in a step; what was seen before any weight had changed by what came
+    after the first step; what one rank saw by what another one saw no earlier.
 
     Args:
         alerts: open alerts.

@@ -56,8 +56,8 @@ def ranks_diverged(seen: Replicas) -> Findings:
             f"{what} of rank {_listed(others)} differ from rank 0's in {len(apart)} of {len(rows[0])} groups",
             severity=severity,
             subjects=[names[i] for i in apart if i < len(names)],
-            hint="make every change of these tensors the same on all ranks: broadcast from rank zero, or call the wrapped"
-            " module so that gradients are averaged",
+            hint="make every change of these tensors the same on all ranks: broadcast from rank zero, or call the"
+            " wrapped module so that gradients are averaged",
             evidence={"groups": len(apart), "of": len(rows[0]), "attempt": seen.prints[0].attempt},
         )
 
@@ -75,8 +75,8 @@ def ranks_share_data(seen: Replicas) -> Findings:
     **How to fix.** Give each rank its own share.
 
     ```python
-    DataLoader(data, sampler=RandomSampler(data))               # with use_distributed_sampler=False: the same everywhere
-    DataLoader(data, sampler=DistributedSampler(data))          # each rank its own share
+    DataLoader(data, sampler=RandomSampler(data))        # with use_distributed_sampler=False: the same everywhere
+    DataLoader(data, sampler=DistributedSampler(data))   # each rank its own share
     ```
 
     An ``IterableDataset`` must divide itself by ``torch.distributed.get_rank()`` and by worker.
@@ -133,7 +133,7 @@ def unequal_batches(seen: Replicas) -> Findings:
         yield unequal_batches.alert(
             seen,
             f"rank {_listed(short)} has {least} batches an epoch, others have up to {most}",
-            hint="give every rank the same number of batches: DistributedSampler, drop_last=True or limit_train_batches",
+            hint="give every rank as many batches: DistributedSampler, drop_last=True or limit_train_batches",
             evidence={"least": least, "most": most},
         )
 

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-
 ARRAYS = (torch.float32, torch.float64, torch.int64)
 """Formats that an array on the host shares with a tensor."""
 

@@ -16,9 +16,9 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
     """
     if tensor is None:
         return "absent"
-    if type(tensor) in PLAIN and tensor.dtype in NORMED and tensor.layout is torch.strided:
-        if not (tensor.is_meta or tensor.is_nested):
-            return tensor.detach() if tensor.numel() else "empty"
+    usual = type(tensor) in PLAIN and tensor.dtype in NORMED and tensor.layout is torch.strided
+    if usual and not (tensor.is_meta or tensor.is_nested):
+        return tensor.detach() if tensor.numel() else "empty"
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         return "lazy"
     inner = tensor.detach()
