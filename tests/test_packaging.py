@@ -78,7 +78,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
 
 def test_the_sdist_holds_sources_and_tests(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
-    tops = {name.split("/")[1] for name in tarfile.open(sdist).getnames() if "/" in name}
+    with tarfile.open(sdist) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert tops >= {"watchdog", "tests", "examples", "README.md", "LICENSE", "pyproject.toml"}
     assert not tops & {"lightning_logs", ".ci", "dist", "build"}
 

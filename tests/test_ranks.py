@@ -91,7 +91,8 @@ def test_healthy_replicas_are_quiet_and_traffic_is_one_message_a_sample(tmp_path
     status, ranks, errors = launch("healthy", tmp_path)
     assert status == 0, errors
     assert [a for a in ranks[0]["alerts"] if a["severity"] != "info"] == []
-    assert ranks[0]["broken"] == {} == ranks[1]["broken"]
+    assert not ranks[0]["broken"]
+    assert not ranks[1]["broken"]
     assert JUDGED <= set(ranks[0]["judged"])
     assert ranks[1]["sets"] == ranks[0]["samples"] + 1, "one message per sample and a last word"
     assert ranks[1]["longest"] < LIMIT / 2
@@ -122,7 +123,8 @@ def test_all_ranks_stop_before_the_first_update(tmp_path: Path) -> None:
     status, ranks, _ = launch("softmax-on-one", tmp_path, fail_on="error")
     assert status != 0
     assert ranks[0]["error"] == ranks[1]["error"] == "SanityCheckFailed"
-    assert ranks[0]["moved"] is False is ranks[1]["moved"]
+    assert not ranks[0]["moved"]
+    assert not ranks[1]["moved"]
     assert [a["code"] for a in ranks[0]["alerts"]][:1] == ["WD102"]
 
 
