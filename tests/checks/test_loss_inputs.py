@@ -54,6 +54,7 @@ MSE = DistanceLoss(function="mse_loss", shape=(32, 1), low=0.1, high=0.9)
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, replace(PROBABILITIES, origin=SOFTMAX)),
     (double_softmax, PROBABILITIES),
+    (wrong_loss_input, replace(LOGITS, shape=(32, 20, 20), classes=20, crossed=True)),
     (double_softmax, replace(PROBABILITIES, stage="validation")),
     (
         double_softmax,

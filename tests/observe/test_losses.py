@@ -563,3 +563,23 @@ def test_padding_in_the_loss() -> None:
     assert codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:])), text(6))) == ["WD111"]
     assert not codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:]), ignore=0), text(6)))
     assert not codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:])), text(14)))
+
+
+class Tagger(Classifier):
+    """As many positions as classes, so that torch cannot tell the axes apart."""
+
+    def __init__(self, moved: bool) -> None:
+        super().__init__(nn.Sequential(nn.Embedding(12, 8), nn.Linear(8, 12)))
+        self.moved = moved
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        (ids,) = batch
+        scores = self.net(ids)
+        return F.cross_entropy(scores.transpose(1, 2) if self.moved else scores, (ids + 1) % 12)
+
+
+@pytest.mark.parametrize("moved", [True, False], ids=["quiet", "fires"])
+def test_classes_on_another_axis_of_the_same_length(moved: bool) -> None:
+    dog = watched(Tagger(moved), loader(torch.randint(0, 12, (64, 12))), max_steps=2)
+    assert ("WD103" in codes(dog)) == (not moved)
+    assert_awake(dog)

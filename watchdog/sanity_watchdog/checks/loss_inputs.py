@@ -114,7 +114,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
 
     **What it sees.** ``nll_loss`` and ``kl_div`` on rows that are no log-probabilities (their logsumexp is not 0),
     targets of ``kl_div`` in the wrong one of its two forms, ``cross_entropy`` with a single class, a softmax taken
-    over another axis than the classes, and logits or log-probabilities given to a binary loss that wants the other.
+    over another axis than the classes, scores whose classes a linear layer has just put on another axis (of the same
+    length), and logits or log-probabilities given to a binary loss that wants the other.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -160,6 +161,11 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         return (
             f"of one class is always 0 (scores {seen.shape})",
             "use binary_cross_entropy_with_logits for one output, or two outputs",
+        )
+    if seen.crossed:
+        return (
+            f"takes axis {seen.axis} for its {seen.classes} classes; the last layer made them on the last axis",
+            "move them: scores.transpose(1, -1), or flatten scores and labels",
         )
     if _has_wrong_axis(seen):
         return (

@@ -109,6 +109,7 @@ class SoftmaxLoss(LossSeen):
         zeros: share of exact zeros.
         logs: do the scores descend from a ``log_softmax``?
         soft: are the targets probabilities?
+        crossed: did the last layer put as many outputs on the last axis, which is not the class axis?
         perfect: what the best possible scores would cost with these targets, as the call reports it.
     """
 
@@ -121,6 +122,7 @@ class SoftmaxLoss(LossSeen):
     zeros: float = 0.0
     logs: bool = False
     soft: bool = False
+    crossed: bool = False
     perfect: float = math.nan
 
 

@@ -20,6 +20,9 @@ FACTOR = 1e-3
 """Relative; two float32 results of the same numbers differ by less."""
 LOG_ERROR = 0.1
 """Largest logsumexp of log-probabilities in half precision; scores that are further off have no expected loss."""
+KEEPS_AXES = ("View", "UnsafeView", "ReshapeAlias", "ToCopy", "AddBackward", "MulBackward", "DivBackward")
+"""Nodes of the graph that leave the last axis where it is."""
+PRODUCTS = ("Addmm", "Mm", "Bmm", "Linear")
 
 Values = Mapping[str, float]
 Tags = Mapping[str, Any]
@@ -53,6 +56,7 @@ class Facts:
     minimises: bool = True
     head: str = ""
     whole_samples: bool = False
+    crossed: bool = False
     resumed: bool = False
     given: tuple[int | None, float | None] = field(default=(None, None))
 
@@ -76,9 +80,23 @@ class Facts:
         if facts.kind == "softmax":
             ignore = options.get("ignore_index")
             facts.ignore_index = -100 if ignore is None else int(ignore)
+            facts.crossed = not facts.soft and _crossed(call, facts.axis)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
         return facts
+
+
+def _crossed(call: LossCall, axis: int) -> bool:
+    """Do the classes lie across the axis on which a linear layer has just put as many outputs?"""
+    scores, head = call.input, call.head
+    if not isinstance(scores, Tensor) or head is None or head.ndim != 2 or scores.ndim < 3 or axis == scores.ndim - 1:
+        return False
+    if not scores.shape[-1] == scores.shape[axis] == len(head):
+        return False
+    node = scores.grad_fn
+    while node is not None and node.name().startswith(KEEPS_AXES):
+        node = node.next_functions[0][0]
+    return node is not None and node.name().startswith(PRODUCTS)
 
 
 def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
@@ -125,6 +143,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             zeros=get("zeros", 0.0),
             logs=facts.logs,
             soft=facts.soft,
+            crossed=facts.crossed,
             perfect=get("perfect", math.nan if facts.soft or facts.smoothing else 0.0),
             **common,
         )
