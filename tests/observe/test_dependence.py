@@ -246,6 +246,31 @@ class Padded(nn.Module):
         return self.net(room)
 
 
+class Aliased(nn.Module):
+    """Copies the batch into memory of which it already holds a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x: Tensor) -> Any:
+        room = torch.zeros(len(x), 20)
+        view = room.view(-1, 20)
+        room[:] = x
+        return self.net(view)
+
+
+class ByNumbers(nn.Module):
+    """Reads one number of each sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = mlp()
+
+    def forward(self, x: Tensor) -> Any:
+        return self.net(torch.stack([torch.full((20,), float(row[0])) for row in x]))
+
+
 class Vectorised(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -287,7 +312,8 @@ def test_noise_in_place_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Padded(False), lambda: Padded(True), Vectorised, Scripted, ByKey, ByKeyFromHost]
+    "make",
+    [lambda: Padded(False), lambda: Padded(True), Aliased, ByNumbers, Vectorised, Scripted, ByKey, ByKeyFromHost],
 )
 def test_data_that_come_by_another_way_are_not_called_ignored(make: Any) -> None:
     dog = watched(Classifier(make()), max_steps=1)

@@ -111,7 +111,8 @@ class Trace:
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
-        known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it.
+        known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
+            with its version at that time; negative where something of unknown origin came in.
     """
 
     followed: bool = False
@@ -124,7 +125,7 @@ class Trace:
     read: Cut | None = None
     left: bool = False
     cuts: Marks[Cut] = field(default_factory=Marks)
-    known: Marks[bool] = field(default_factory=Marks)
+    known: Marks[int] = field(default_factory=Marks)
 
     @property
     def ids(self) -> list[Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..evidence.dependence import Dependence
 from .batches import elements
 from .calls import Frontier, LossCall, Trace
+from .lineage import UNKNOWN
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import Observer, in_samples, is_plain, loss_of
@@ -77,7 +78,7 @@ class DependenceWatch(Observer):
                 return Dependence(**at.tags())
             if trace.left:
                 return Dependence(reason="data of the batch were read to the host, where they lose their track", **tags)
-            if not trace.known.get(call.input):
+            if trace.known.get(call.input) in (None, UNKNOWN):
                 reason = "values of unknown origin enter the scores (scripted, transformed, cached, from a thread)"
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)

@@ -56,6 +56,8 @@ class Fact:
 
 
 NOTHING = Fact()
+UNKNOWN, ANY = -1, -2
+"""In place of a version: of unknown origin; known whatever is written to it."""
 
 
 def name_of(function: Any) -> str:
@@ -64,6 +66,11 @@ def name_of(function: Any) -> str:
     if name == "__get__":
         return str(getattr(getattr(function, "__self__", None), "__name__", name))
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _version(tensor: Tensor) -> int:
+    """How often it, or what it shares its memory with, was written to."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 class Lineage:
@@ -83,9 +90,11 @@ class Lineage:
         self._facts: Marks[Fact] = Marks()
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True))
-            trace.known.put(tensor, True)
-        for tensor in buffers:
-            trace.known.put(tensor, True)
+            self._put_known(tensor, True)
+        for tensor in buffers:  # norms write to them within their call
+            trace.known.put(tensor, ANY)
+        self._samples = max((len(t) for t in tensors_of(batch) if t.ndim), default=1)
+        self._reads = 0
 
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
@@ -96,7 +105,7 @@ class Lineage:
         name = name_of(function)
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
-                self._trace.known.put(out, True)
+                self._put_known(out, True)
             return
         if name in HOOKS:
             self._obstacle("a hook on a tensor would fire twice")
@@ -109,7 +118,9 @@ class Lineage:
                 if isinstance(one, Tensor):
                     self._operation(name, args, kwargs, one)
         elif name in READS and args and isinstance(args[0], Tensor):
-            self._trace.left |= args[0].numel() > 1 and not self._trace.calls and self.of(args[0]).data
+            if self.of(args[0]).data and not self._trace.calls:
+                self._reads += 1
+                self._trace.left |= args[0].numel() > 1 or self._reads >= self._samples
             if args[0].requires_grad:
                 self._trace.read = Cut(name.strip("_"), user_line())
 
@@ -123,7 +134,7 @@ class Lineage:
         inputs = [t for a in (*args, *kwargs.values()) for t in tensors_of(a, 1)]
         facts = [self.of(t) for t in inputs]
         first = facts[0] if facts else NOTHING
-        self._trace.known.put(out, name not in FROM_HOST and all(map(self._is_known, inputs)))
+        self._put_known(out, name not in FROM_HOST and all(self._is_known(t, t is out) for t in inputs))
         if out._base is not None and any(out is t for t in inputs):  # a view was written to
             self._pass_on(out._base, inputs)
         self._note_causality(name, args, kwargs)
@@ -160,8 +171,15 @@ class Lineage:
         if fact.is_known:
             self._facts.put(out, fact)
 
-    def _is_known(self, tensor: Tensor) -> bool:
-        return isinstance(tensor, torch.nn.Parameter) or bool(self._trace.known.get(tensor))
+    def _put_known(self, tensor: Tensor, known: bool) -> None:
+        self._trace.known.put(tensor, _version(tensor) if known else UNKNOWN)
+
+    def _is_known(self, tensor: Tensor, written: bool = False) -> bool:
+        """Nothing but what is ``known`` is in it; ``written``: by the operation at hand, and by no other since."""
+        version = self._trace.known.get(tensor)
+        if isinstance(tensor, torch.nn.Parameter) or version == ANY:
+            return True
+        return version not in (None, UNKNOWN) and version == _version(tensor) - written
 
     def _written(self, args: tuple[Any, ...]) -> None:
         """``target[places] = value``: data without a gradient leave no trace of it in the graph."""
@@ -171,7 +189,8 @@ class Lineage:
                 self._pass_on(tensor, inputs)
 
     def _pass_on(self, target: Tensor, sources: list[Tensor]) -> None:
-        self._trace.known.put(target, self._is_known(target) and all(map(self._is_known, sources)))
+        others = [t for t in sources if t is not target]
+        self._put_known(target, self._is_known(target, written=True) and all(map(self._is_known, others)))
         if any(self.of(t).data for t in sources):
             self._facts.put(target, replace(self.of(target), data=True))
 
