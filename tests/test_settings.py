@@ -74,6 +74,11 @@ def test_silencing_by_subject_and_by_place() -> None:
     assert make(ignore=["zeroed-parameter:net.py:*"]).silences(alert, "") == "zeroed-parameter:net.py:*"
 
 
+def test_targets_of_several_callbacks_are_added() -> None:
+    some, more = Settings.make(targets=["mps"]), Settings.make(targets=["cuda", "mps"])
+    assert Settings.make().joined(some).joined(more).targets == ("mps", "cuda")
+
+
 def test_several_callbacks_add_their_selections_and_must_agree_otherwise() -> None:
     loss, gradients, everything = make(select=["WD1"]), make(select=["WD2"]), make()
     assert loss.joined(gradients).select == ("WD1", "WD2")

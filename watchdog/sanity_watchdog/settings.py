@@ -120,18 +120,22 @@ class Settings:
         return None
 
     def joined(self, other: "Settings") -> "Settings":
-        """One watch for several callbacks: selections are added, everything else must agree.
+        """One watch for several callbacks: selections and targets are added, everything else must agree.
 
         Raises:
             ValueError: names the setting in which they differ.
         """
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
-            if item.name != "select" and mine != theirs:
+            if item.name not in ("select", "targets") and mine != theirs:
                 raise ValueError(
                     f"two watchdog callbacks in one Trainer disagree on {item.name}: {mine!r} and {theirs!r}"
                 )
-        return replace(self, select=() if not (self.select and other.select) else self.select + other.select)
+        return replace(
+            self,
+            select=() if not (self.select and other.select) else self.select + other.select,
+            targets=tuple(dict.fromkeys(self.targets + other.targets)),
+        )
 
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
