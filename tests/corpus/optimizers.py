@@ -35,7 +35,7 @@ def rate_of_one_half(fixed: bool) -> Run:
     return Classifier(SequenceEncoder(), optimizer=AdamW, lr=lr), loader(*tones()), {}
 
 
-@fault("WD317", "WD144", "WD143", "WD142", also=("WD213", "WD141", "WD214", "WD211", "WD303", "WD145"))
+@fault("WD317", "WD144", "WD143", "WD142", "WD213", also=("WD141", "WD214", "WD211", "WD303", "WD145"))
 def plain_descent_with_rate_fifty() -> Run:
     return Classifier(optimizer=SGD, lr=50.0), loader(*blobs()), {}
 
