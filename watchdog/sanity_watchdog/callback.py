@@ -221,6 +221,7 @@ class SanityWatchdog(Callback):
         if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
             self._lazy = False
             self._attach(trainer, pl_module)
+        self._wrapped.undo()  # a StopIteration of the user's ends the epoch without the end of its batch
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             if watch.now.sampled:
