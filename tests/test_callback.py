@@ -267,6 +267,19 @@ def test_a_read_back_that_fails_at_the_end_never_hides_the_users_exception(monke
     assert "the device is gone" in dog.summary.broken["observer Late"]
 
 
+def test_a_step_that_ends_its_epoch_by_stop_iteration_is_given_back() -> None:
+    class Ending(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 1:
+                raise StopIteration
+            return super().training_step(batch, batch_idx)
+
+    dog = SanityWatchdog(fail_on=None, every_n_steps=1)
+    kwargs: dict[str, Any] = {"module": Ending, "max_epochs": 40, "max_steps": -1}
+    assert same(outcome(dog, **kwargs), outcome(**kwargs))
+    assert not dog.summary.broken
+
+
 def test_an_interrupt_ends_as_it_always_does() -> None:
     class Interrupted(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
