@@ -1,32 +1,38 @@
 """Generated documentation: ``python -m tests.docs`` writes it, ``tests/test_docs.py`` demands that it is current."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from sanity_watchdog.checks import CHECKS
 from sanity_watchdog.reports.catalogue import catalogue, table
 
+from .figures import cost, detection
 from .gallery import EXAMPLES, overview
 
 ROOT = Path(__file__).parents[1]
 CATALOGUE = ROOT / "watchdog" / "sanity_watchdog" / "checks" / "README.md"
 README = ROOT / "README.md"
-SECTIONS = {"checks": lambda: table("watchdog/sanity_watchdog/checks/README.md")}
+SECTIONS = {
+    "checks": lambda: table("watchdog/sanity_watchdog/checks/README.md"),
+    "detection": detection,
+    "cost": cost,
+}
+
+
+def section(text: str, name: str, content: str) -> str:
+    """``text`` with ``content`` between ``<!-- name -->`` and ``<!-- /name -->``."""
+    start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, found, rest = text.partition(start)
+    assert found, f"README.md has no section {name}"
+    assert end in rest, f"section {name} of README.md has no end"
+    return f"{before}{start}\n{content}{end}{rest.partition(end)[2]}"
 
 
 def readme() -> str:
-    """README.md with its generated sections, between ``<!-- name -->`` and ``<!-- /name -->``, made anew."""
+    """README.md with its generated sections made anew."""
     text = README.read_text()
     for name, make in SECTIONS.items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        text, n = re.subn(
-            re.escape(start) + ".*?" + re.escape(end),
-            lambda _: f"{start}\n{make()}{end}",
-            text,
-            flags=re.DOTALL,
-        )
-        assert n == 1, f"README.md has no section {name}"
+        text = section(text, name, make())
     return text
 
 

@@ -160,7 +160,8 @@ def spread(ratios: list[float]) -> dict[str, float]:
 def compare(work: str, how: str, pairs: int) -> dict[str, Any]:
     """Ratios of ``how`` to a plain run, pair by pair, in alternating order."""
     fit(work, "plain", SMOKE), fit(work, how, SMOKE)
-    steady, smoke, extra = [], [], []
+    steady, smoke, extra, step = [], [], [], []
+    steps = WORK[work]()[3] - FIRST
     for pair in range(pairs):
         order = ("plain", how) if pair % 2 else (how, "plain")
         long = {one: fit(work, one)[0] for one in order}
@@ -168,7 +169,13 @@ def compare(work: str, how: str, pairs: int) -> dict[str, Any]:
         steady.append(long[how] / long["plain"])
         smoke.append(short[how] / short["plain"])
         extra.append(short[how] - short["plain"])
-    return {"steady": spread(steady), "smoke": spread(smoke), "smoke_extra_seconds": statistics.median(extra)}
+        step.append(1e3 * long["plain"] / steps)
+    return {
+        "steady": spread(steady),
+        "smoke": spread(smoke),
+        "smoke_extra_seconds": statistics.median(extra),
+        "plain_step_ms": statistics.median(step),
+    }
 
 
 def main(argv: list[str] | None = None) -> None:

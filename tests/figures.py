@@ -1,0 +1,71 @@
+"""Tables of the README from the results that the benchmarks left in ``tests/benchmarks/*.json``.
+
+``overhead.json`` is what ``python -m tests.benchmarks.overhead --json`` writes; ``corpus.json`` holds name, seed,
+alarms and error of each run of ``python -m tests.corpus --json``: ``python -m tests.figures RESULT…`` makes it.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "benchmarks"
+WORK = {
+    "cnn": "CNN, 3 convolutions",
+    "gpt": "GPT, 4 layers",
+    "deep": "MLP, 100 layers",
+    "mlp": "MLP, 2 layers",
+    "many": "10,000 parameters",
+}
+
+
+def _read(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def cost() -> str:
+    """Ratios of CPU time, watched to unwatched."""
+    found = _read("overhead")
+    lines = [
+        "| workload | a step, plain | steady state | smoke run of 20 steps | `detect_anomaly`, steady |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for work, ratios in found["ratios"].items():
+        own, other = ratios["watchdog"], ratios.get("detect_anomaly")
+        beside = f"{other['steady']['median']:.2f}×" if other else "–"
+        lines.append(
+            f"| {WORK[work]} | {own['plain_step_ms']:.1f} ms | {own['steady']['median']:.3f}× "
+            f"| {own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s) | {beside} |"
+        )
+    where = f"torch {found['torch']}, Lightning {found['lightning']}, one core, medians of {found['pairs']} pairs"
+    return "\n".join([*lines, "", f"Ratios of CPU time ({where})."]) + "\n"
+
+
+def detection() -> str:
+    """Named faults and false alarms on the corpus, by seed."""
+    from .corpus.run import Result
+
+    results = [Result(r["name"], r["seed"], tuple(r["alarms"]), error=r["error"]) for r in _read("corpus")]
+    lines = [
+        "| seed | faulty runs | named | right one first | stray alerts per faulty run | healthy runs | accused |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for seed in sorted({r.seed for r in results}):
+        faulty = [r for r in results if r.seed == seed and r.case.codes]
+        healthy = [r for r in results if r.seed == seed and not r.case.codes]
+        named, first = sum(r.named for r in faulty), sum(r.first_named for r in faulty)
+        strays = sum(len(r.strays) for r in faulty) / max(len(faulty), 1)
+        accused = sum(bool(r.strays) for r in healthy)
+        lines.append(f"| {seed} | {len(faulty)} | {named} | {first} | {strays:.2f} | {len(healthy)} | {accused} |")
+    return "\n".join(lines) + "\n"
+
+
+def keep(paths: list[str]) -> None:
+    """Make ``corpus.json`` from results of ``python -m tests.corpus --json``."""
+    runs = [run for path in paths for run in json.loads(Path(path).read_text())]
+    rows = [json.dumps({k: run[k] for k in ("name", "seed", "alarms", "error")}) for run in runs]
+    (FOLDER / "corpus.json").write_text("[\n" + ",\n".join(rows) + "\n]\n")
+
+
+if __name__ == "__main__":
+    keep(sys.argv[1:])
