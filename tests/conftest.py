@@ -3,6 +3,7 @@
 import logging
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,5 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder and an environment of its own: a distributed run leaves its port and rank in ``os.environ``."""
     monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
