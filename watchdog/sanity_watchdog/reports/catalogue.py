@@ -4,6 +4,7 @@ from typing import Any
 
 from ..checks import CHECKS
 from ..checks.check import Check
+from .symptoms import SYMPTOMS
 
 GROUPS = {
     "WD0": "The watchdog itself",
@@ -34,6 +35,16 @@ def table(link: str = "") -> str:
     return "\n".join(lines[1:]) + "\n"
 
 
+def symptoms() -> str:
+    """What people see, and the checks that look for a cause."""
+    links = {c.code: f"[{c.code}](#{anchor(c)})" for c in CHECKS}
+    lines = []
+    for title, rows in SYMPTOMS.items():
+        lines += ["", f"**{title}**", "", "| what you see | checks that look for a cause |", "| --- | --- |"]
+        lines += [f"| {row.seen} | {' '.join(links[code] for code in row.codes)} |" for row in rows]
+    return "\n".join(lines[1:]) + "\n"
+
+
 def page(check: Check[Any]) -> str:
     """One check's page."""
     facts = [f"Severity {check.severity.name} unless the evidence decides otherwise."]
@@ -50,7 +61,11 @@ def catalogue() -> str:
         "# Catalogue of checks\n",
         "Generated from the checks' docstrings by `python -m tests.docs`. A check's function is in the module of its"
         " subject beside this file; `sanity-watchdog explain CODE` prints a single page.\n",
+        "[By symptom](#by-symptom): what you see, and the checks that look for a cause.\n",
         table(),
+        "## By symptom\n",
+        "Likeliest cause first. `sanity-watchdog explain loss stuck at 2.303` searches this table and the pages.\n",
+        symptoms(),
     ]
     for prefix, title in GROUPS.items():
         parts.append(f"## {title}\n")

@@ -8,9 +8,14 @@ from difflib import get_close_matches
 from typing import Any
 
 from ..checks import CHECKS, Check
+from .symptoms import SYMPTOMS
 
 SHOWN = 5
-_WORD = re.compile(r"[a-z0-9_]+")
+SYMPTOM_WEIGHT = 4.0
+"""What a phrase of the index weighs that says just what was asked; the best page weighs 1."""
+NEXT_CODE = 0.74
+"""What a further code of a symptom weighs beside the one before it."""
+_WORD = re.compile(r"[a-z0-9_]+(?:\.\d+)?")
 _STOP = frozenset(
     ("a", "an", "and", "are", "be", "by", "do", "does", "has", "have", "i", "in", "is", "it", "its", "my")
 )
@@ -50,15 +55,38 @@ def named(words: Sequence[str]) -> list[Check[Any]]:
 
 
 def search(words: Sequence[str]) -> list[Check[Any]]:
-    """Checks whose pages speak of ``words``, the best first; rare words and those in names weigh most."""
+    """Checks that look for the symptom ``words``, the best first: by the symptom index and by their pages."""
     asked = {w for text in words for w in _words(text)}
+    pages, index = _spoken_of(asked), _indexed(asked)
+    best = max(pages.values(), default=0.0) or 1.0
+    scores = {code: pages[code] / best + SYMPTOM_WEIGHT * index[code] for code in pages}
+    return sorted((c for c in CHECKS if scores[c.code]), key=lambda c: (-scores[c.code], c.code))
+
+
+def _spoken_of(asked: set[str]) -> dict[str, float]:
+    """How much each check's page speaks of the words; rare words and those in names weigh most."""
     texts = {c.code: _weighed(c) for c in CHECKS}
     scores = dict.fromkeys(texts, 0.0)
     for word in asked:
         having = [code for code, text in texts.items() if text[word]]
         for code in having:
             scores[code] += math.log(1 + len(CHECKS) / len(having)) * (1 + math.log(texts[code][word]))
-    return sorted((c for c in CHECKS if scores[c.code]), key=lambda c: (-scores[c.code], c.code))
+    return scores
+
+
+def _indexed(asked: set[str]) -> dict[str, float]:
+    """How close the closest symptom of each check comes to the words, from 0 to 1: cosine of rare words, squared."""
+    phrases = [(set(_words(symptom.seen)), symptom.codes) for group in SYMPTOMS.values() for symptom in group]
+    having = Counter(word for phrase, _ in phrases for word in phrase)
+    rarity = {word: math.log(1 + len(phrases) / (1 + having[word])) ** 2 for word in {*having, *asked}}
+    found = dict.fromkeys((c.code for c in CHECKS), 0.0)
+    whole = sum(rarity[w] for w in asked) or 1.0
+    for phrase, codes in phrases:
+        common = sum(rarity[w] for w in phrase & asked)
+        close = common**2 / (whole * sum(rarity[w] for w in phrase))
+        for rank, code in enumerate(codes):
+            found[code] = max(found[code], close * NEXT_CODE**rank)
+    return found
 
 
 def _weighed(check: Check[Any]) -> Counter[str]:
