@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.observe.obstacles import saved_tensor_hooks
 from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, mlp, watched
 
 V, T, W, K, B = 32, 12, 16, 4, 24
@@ -464,3 +465,20 @@ def test_asking_changes_no_gradient(net: nn.Module) -> None:
         found.append({k: v.clone() for k, v in module.state_dict().items()})
         module.load_state_dict(start)
     assert all(torch.equal(found[0][k], found[1][k]) for k in found[0])
+
+
+@pytest.mark.parametrize("can_look", [True, False])
+def test_hooks_on_saved_tensors_are_noticed_and_left_alone(monkeypatch: pytest.MonkeyPatch, can_look: bool) -> None:
+    if not can_look:  # as torch before 2.8
+        monkeypatch.delattr(torch._C._autograd, "_top_saved_tensors_default_hooks", raising=False)
+    x, packed = torch.ones(2, requires_grad=True), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        assert saved_tensor_hooks()
+        assert saved_tensor_hooks()
+        (x * x).sum().backward()
+    assert len(packed) == 2
+    assert not saved_tensor_hooks()
+    with torch.autograd.graph.disable_saved_tensors_hooks("not now"):
+        assert not saved_tensor_hooks()
+        assert torch._C._autograd._saved_tensors_hooks_get_disabled_error_message() == "not now"
+    assert torch._C._autograd._saved_tensors_hooks_is_enabled()

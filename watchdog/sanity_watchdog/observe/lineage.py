@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
+from .obstacles import saved_tensor_hooks
 from .operations import (
     ACTIVATIONS,
     FROM_HOST,
@@ -129,7 +130,7 @@ class Lineage:
             self._trace.obstacles.append(reason)
 
     def _operation(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        if saved_tensor_hooks():
             self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
         inputs = [t for a in (*args, *kwargs.values()) for t in tensors_of(a, 1)]
         facts = [self.of(t) for t in inputs]

@@ -10,9 +10,27 @@ from .batches import Element
 from .calls import Frontier, LossCall, Trace
 from .nodes import nodes
 
+_autograd: Any = torch._C._autograd
+
 GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "SegmentReduce", "IndexSelect")
 """Nodes of message passing between the rows of a batch."""
 STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")
+
+
+def saved_tensor_hooks() -> bool:
+    """Whether hooks take what operations save for backward, as under checkpointing and offloading."""
+    peek = getattr(_autograd, "_top_saved_tensors_default_hooks", None)
+    if peek is not None:
+        return peek(True) is not None
+    if not _autograd._saved_tensors_hooks_is_enabled():
+        return False
+    try:  # older torch cannot look, but refuses to forbid hooks that are in force
+        _autograd._saved_tensors_hooks_disable("")
+    except RuntimeError:
+        return True
+    finally:
+        _autograd._saved_tensors_hooks_enable()
+    return False
 
 
 def obstacle(trace: Trace, behind: Iterable[Any], loss: Tensor) -> str:
