@@ -107,6 +107,9 @@ def test_workflows_are_sound(path: Path) -> None:
     workflow: dict[str, Any] = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
+        if "uses" in job:
+            assert (GITHUB.parent / job["uses"]).exists()
+            continue
         assert job["timeout-minutes"]
         for step in job["steps"]:
             used = step.get("uses", "@")

@@ -17,6 +17,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import torchmetrics
+from lightning.pytorch import callbacks
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
@@ -24,7 +25,6 @@ from lightning.pytorch.callbacks import (
     LearningRateFinder,
     ModelCheckpoint,
     StochasticWeightAveraging,
-    WeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, nn
@@ -205,7 +205,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "no-logger": {"logger": False},
     "fast-dev-run": {"fast_dev_run": 3},
     "early-stopping": {"callbacks": lambda: [EarlyStopping("val_loss", patience=1)]},
-    "weight-averaging": {"callbacks": lambda: [WeightAveraging()]},
     "swa": {"callbacks": lambda: [StochasticWeightAveraging(1e-3, swa_epoch_start=1, annealing_epochs=1)]},
     "backbone-finetuning": {"callbacks": lambda: [BackboneFinetuning(1)]},
     "batch-size-finder": {"callbacks": lambda: [BatchSizeFinder(max_trials=2, init_val=8, steps_per_trial=1)]},
@@ -219,6 +218,8 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "resume": {"resume": True},
     "two-fits": {"fits": 2},
 }
+if hasattr(callbacks, "WeightAveraging"):  # Lightning 2.6
+    CONFIGURATIONS["weight-averaging"] = {"callbacks": lambda: [callbacks.WeightAveraging()]}
 JUDGED = 25
 
 

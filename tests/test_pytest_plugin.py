@@ -13,14 +13,9 @@ from junitparser import JUnitXml
 from sanity_watchdog import SanityWatchdog, assert_trains, autoload
 from sanity_watchdog.alerts import Severity
 
+from .project import ROOT, project
 from .runs import Classifier, blobs, loader
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-ROOT = Path(__file__).parent.parent
 SUITE = """
 import lightning as L
 import pytest
@@ -85,13 +80,12 @@ def test_without_training():
 
 def installed(folder: Path) -> dict[str, str]:
     """An environment in which the package is installed, as far as entry points go."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = folder / "site" / "sanity_watchdog-0.1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sanity-watchdog\nVersion: 0.1.0\n")
     lines = [
         line
-        for group, points in project["entry-points"].items()
+        for group, points in project()["entry-points"].items()
         for line in (f"[{group}]", *(f"{name} = {target}" for name, target in points.items()))
     ]
     (info / "entry_points.txt").write_text("\n".join(lines))
