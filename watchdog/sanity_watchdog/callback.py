@@ -288,6 +288,7 @@ class SanityWatchdog(Callback):
         if self._watch is not None and not self._validated:
             self._validated = True
             self._wrapped.undo()
+            self._watch.validation_batch_end()
 
     @_harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

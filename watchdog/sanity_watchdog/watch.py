@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from torch.optim import Optimizer
 
@@ -15,11 +15,25 @@ from .exchange import Exchange
 from .logger import DiagnosticsLogger
 from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
-from .observe.observer import IN_SAMPLES, Observer
+from .observe.observer import EVERY_STEP, IN_SAMPLES, Observer
 from .observe.run import Run
-from .observe.sampling import sampled
+from .observe.sampling import SETTLED, next_sample, sampled
 from .policy import SanityCheckFailed
 
+Hooks: TypeAlias = defaultdict[str, list[tuple[Observer, Callable[..., Any]]]]
+
+STEP = frozenset(
+    (
+        "batch",
+        "output",
+        "before_backward",
+        "after_backward",
+        "before_optimizer_step",
+        "after_optimizer_step",
+        "batch_end",
+    )
+)
+"""Moments that every step has: not all of them are told to everyone."""
 PATIENCE = 64
 """Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
 is sampled by batches."""
@@ -47,19 +61,21 @@ class Watch:
         self._steps_per_batch = 1
         self._batch_attempts = 0
         self._waiting: deque[Moment] = deque()
-        self._hooks: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
-        self._between: dict[str, list[tuple[Observer, Callable[..., Any]]]] = defaultdict(list)
+        self._next_sample = -1
+        self._all: Hooks = defaultdict(list)
+        self._early: Hooks = defaultdict(list)
+        self._late: Hooks = defaultdict(list)
         for observer in observers:
-            for name in (n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "between")):
-                if getattr(type(observer), name) is not getattr(Observer, name):
-                    method = getattr(observer, name)
-                    self._hooks[name].append((observer, method))
-        self._rest()
-
-    def _rest(self) -> None:
-        """Find out who wants to look between samples."""
-        for name, pairs in self._hooks.items():
-            self._between[name] = [(o, m) for o, m in pairs if o.between and not hasattr(m, IN_SAMPLES)]
+            for name in (n for n in vars(Observer) if not n.startswith("_") and n != "codes"):
+                if getattr(type(observer), name) is getattr(Observer, name):
+                    continue
+                method = getattr(observer, name)
+                self._all[name].append((observer, method))
+                if name not in STEP or not hasattr(method, IN_SAMPLES):
+                    self._early[name].append((observer, method))
+                if name not in STEP or hasattr(method, EVERY_STEP):
+                    self._late[name].append((observer, method))
+        self._told = self._all
 
     # -- moments
 
@@ -70,40 +86,46 @@ class Watch:
         exchange = self._guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
         self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
-        for observer, method in self._hooks["start"]:
+        for observer, method in self._all["start"]:
             self._call(observer, method, run, self.now)
         self._settle(self.now)
 
     def batch(self, batch: Any, step: int, epoch: int) -> None:
         """A training batch begins."""
-        self._drain(only_arrived=True)
-        self._with_ranks(lambda ranks: ranks.between(step, epoch))
+        if self._waiting:
+            self._drain(only_arrived=True)
+        if self.assembly is not None:
+            self._with_ranks(lambda ranks: ranks.between(step, epoch))
+            self.logger.flush(step)
         self.logger.stepping = True
-        waiting_for_first = self.attempts == 0
-        if waiting_for_first and self.batches >= PATIENCE:
-            due = sampled(self.batches, self.run.every_n_steps)
-        else:
-            due = any(sampled(self.attempts + i, self.run.every_n_steps) for i in range(self._steps_per_batch))
         self._batch_attempts = 0
-        self.now = Moment(
-            run=self.run,
-            step=step,
-            epoch=epoch,
-            batch=self.batches,
-            attempt=self.attempts,
-            sampled=due,
-            sync=waiting_for_first and self.batches < PATIENCE,
-        )
-        if due:
-            self._rest()
-        self._tell("batch", self.now, batch)
-        self._settle(self.now)
+        due, sync = self._due(), self.attempts == 0 and self.batches < PATIENCE
+        now = self.now
+        if due or sync or now.sampled or now.sync or now.readers:
+            now = self.now = Moment(run=self.run, sampled=due, sync=sync)
+        now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
+        settled = self.attempts >= SETTLED and self.batches >= SETTLED
+        self._told = self._all if due else self._late if settled else self._early
+        self.tell("batch", batch)
+
+    def _due(self) -> bool:
+        """Is this batch looked at?"""
+        attempts, every = self.attempts, self.run.every_n_steps
+        if not attempts and self.batches >= PATIENCE:
+            return sampled(self.batches, every)
+        if self._next_sample < attempts:
+            self._next_sample = next_sample(attempts, every)
+        return self._next_sample < attempts + self._steps_per_batch
 
     def validation_batch(self, batch: Any, step: int, epoch: int) -> None:
         """The first validation batch begins."""
-        self.now = Moment(run=self.run, step=step, epoch=epoch, sampled=True, sync=True, stage="validation")
-        self._tell("validation_batch", self.now, batch)
-        self._settle(self.now)
+        self.now = Moment(run=self.run, step=step, epoch=epoch, sampled=True, sync=True, stage="validation", data=batch)
+        self._told = self._all
+        self.tell("validation_batch", batch)
+
+    def validation_batch_end(self) -> None:
+        """That batch is done."""
+        self.now.data = None
 
     def tell(self, hook: str, *args: Any) -> None:
         """Any other moment of the current step."""
@@ -126,6 +148,7 @@ class Watch:
     def batch_end(self, output: Any) -> None:
         """A training batch is done."""
         self.tell("batch_end", output)
+        self.now.data = None
         self.batches += 1
         self._steps_per_batch = max(1, self._batch_attempts)
         if self.now.readers:
@@ -144,7 +167,7 @@ class Watch:
     def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
         """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in self._hooks[hook]:
+        for observer, method in self._all[hook]:
             scopes = self._call(observer, method, self.now, *args)
             for scope in () if scopes is _FAILED else scopes:
                 if self._call(observer, scope.__enter__) is not _FAILED:
@@ -160,6 +183,7 @@ class Watch:
         """The run raises; everything that is in flight is judged."""
         self._tell("failed", self.now, error)
         self._settle(self.now, read=True)
+        self.now.data = None
         self._drain()
         self._with_ranks(lambda ranks: ranks.leave(self.now.step, self.now.epoch))
 
@@ -176,7 +200,7 @@ class Watch:
 
     def close(self) -> None:
         """The fit is over, one way or another."""
-        for observer, method in self._hooks["close"]:
+        for observer, method in self._all["close"]:
             self._call(observer, method)
 
     def _with_ranks(self, action: Callable[[Assembly], Any]) -> Any:
@@ -224,7 +248,7 @@ class Watch:
     # -- from observers to the logger
 
     def _tell(self, hook: str, at: Moment, *args: Any) -> None:
-        for observer, method in (self._hooks if at.sampled else self._between)[hook]:
+        for observer, method in self._told[hook]:
             try:
                 method(at, *args)
             except Exception as error:  # noqa: BLE001
@@ -240,7 +264,7 @@ class Watch:
     def _drop(self, observer: Observer, error: Exception) -> None:
         """This observer looks no more; lists that are being gone through stay as they are."""
         self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
-        for hooks in (self._hooks, self._between):
+        for hooks in (self._all, self._early, self._late):
             for name, methods in hooks.items():
                 hooks[name] = [pair for pair in methods if pair[0] is not observer]
         self.logger.flush(self.now.step)

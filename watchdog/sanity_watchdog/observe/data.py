@@ -17,10 +17,10 @@ from . import inputs, leaks, loaders, nodes
 from .batches import elements
 from .calls import Trace
 from .fingerprints import fingerprint, kinds
+from .first_loss import FirstLossObserver
 from .inputs import Entering
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer, in_samples, loss_of
 from .run import Run
 
 FIRST = 16
@@ -30,17 +30,15 @@ FEWEST = 5
 FIRST_INPUTS = ("WD122", "WD123")
 
 
-class Data(Observer):
+class Data(FirstLossObserver):
     """Measures the first batch where it enters the model; compares the first batches; reads loaders' attributes."""
 
     codes = ("WD122", "WD123", "WD124", "WD125", "WD145")
 
     def __init__(self) -> None:
-        self._batch: Any = None
         self._prints: list[tuple[int, int, dict[str, Tensor]]] = []
         self._generators: tuple[str, ...] = ()
         self._matters = True
-        self._looked = False
 
     def start(self, run: Run, at: Moment) -> None:
         self._generators = tuple(path for loader in run.loaders for path in loaders.copied_generators(loader))
@@ -48,35 +46,13 @@ class Data(Observer):
             at.emit(self._repeats(run, at, (), 0))
 
     def batch(self, at: Moment, batch: Any) -> None:
-        if at.batch >= FIRST and self._looked:
-            self.between = False
-            return
-        self._batch = batch
         if at.batch < FIRST:
             found = elements(batch)
             devices = {e.tensor.device for e in found}
             if len(devices) == 1:
                 self._prints.append((at.batch, at.epoch, fingerprint(found)))
 
-    def output(self, at: Moment, output: Any) -> None:
-        loss = loss_of(output)
-        if at.run.automatic and loss is not None:
-            self._first(at, loss)
-
-    @in_samples
-    def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if not at.run.automatic:  # inside the step; when it returns the graph is gone
-            self._first(at, loss)
-
-    def _first(self, at: Moment, loss: Tensor) -> None:
-        if self._looked or not at.sync:
-            return
-        self._looked = True
-        with torch._C.DisableTorchFunction():
-            self._look(at, loss)
-
     def batch_end(self, at: Moment, output: Any) -> None:
-        self._batch = None
         if at.sampled and len(self._prints) >= FEWEST and at.batch < 2 * FIRST:
             self._compare(at)
 
@@ -84,12 +60,9 @@ class Data(Observer):
         if len(self._prints) >= FEWEST and at.batch <= FIRST:
             self._compare(at)
 
-    def failed(self, at: Moment, error: BaseException) -> None:
-        self._batch = None
+    # -- the first backward
 
-    # -- the first backward: the graph is whole, no weight has changed
-
-    def _look(self, at: Moment, loss: Tensor) -> None:
+    def first_loss(self, at: Moment, loss: Tensor) -> None:
         shapes: list[tuple[int, ...]] = []
         consumers: dict[Any, set[str]] = {}
         compiled = False
@@ -108,7 +81,7 @@ class Data(Observer):
             at.emit(Unseen(codes=FIRST_INPUTS, reason=reason, **at.tags()))
             return
         self._matters = bool(trace.frontier)
-        entering, unread = inputs.entering(trace.frontier, elements(self._batch), consumers)
+        entering, unread = inputs.entering(trace.frontier, elements(at.data), consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from ..evidence.dependence import Dependence
 from .batches import elements
 from .calls import Frontier, LossCall, Trace
+from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
 from .moment import Moment
 from .nodes import MOST, nodes
-from .observer import Observer, in_samples, is_plain, loss_of
+from .observer import is_plain
 from .obstacles import batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Row, row_of
 
@@ -25,35 +26,13 @@ POINTWISE = ("embedding", "linear")
 COUNTS = 1e-4
 
 
-class DependenceWatch(Observer):
+class DependenceWatch(FirstLossObserver):
     """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
 
     codes = ("WD131", "WD132", "WD133")
 
-    def __init__(self) -> None:
-        self._batch: Any = None
-        self._asked = False
-
-    def batch(self, at: Moment, batch: Any) -> None:
-        self._batch = None if self._asked else batch
-
-    def output(self, at: Moment, output: Any) -> None:
-        loss = loss_of(output)
-        if at.run.automatic and loss is not None:
-            self._first(at, loss)
-
-    @in_samples
-    def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if not at.run.automatic:  # inside the step; when it returns the graph is gone
-            self._first(at, loss)
-
-    def _first(self, at: Moment, loss: Tensor) -> None:
-        if self._asked or not at.sync:
-            return
-        self._asked, self.between = True, False
-        with torch._C.DisableTorchFunction():
-            at.emit(self._look(at, loss))
-        self._batch = None
+    def first_loss(self, at: Moment, loss: Tensor) -> None:
+        at.emit(self._look(at, loss))
 
     def _look(self, at: Moment, loss: Tensor) -> Dependence:
         trace, tags = at.trace, at.tags()
@@ -65,7 +44,7 @@ class DependenceWatch(Observer):
         call = _call(trace, loss)
         if call is None or not trace.frontier:
             return Dependence(**tags)
-        samples = _samples(self._batch)
+        samples = _samples(at.data)
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
         tags |= {"sequential": batch_as_time(trace.frontier, samples, at.run.module)}
@@ -82,7 +61,7 @@ class DependenceWatch(Observer):
                 reason = "values of unknown origin enter the scores (scripted, transformed, cached, from a thread)"
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
-        mixing = mixing_on_purpose(call, behind, samples, elements(self._batch), at.run.module)
+        mixing = mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
         try:
             found = self._ask(trace, call, samples, set(behind))
         except RuntimeError as error:

@@ -64,6 +64,10 @@ class Flow:
     def renew(self) -> None:
         """A step was attempted."""
         self.steps += 1
+        self.forget()
+
+    def forget(self) -> None:
+        """What was seen since the last step no longer counts."""
         self.clean = self.present = False
         self.old, self.filled, self.used = [], None, []
 
@@ -81,10 +85,14 @@ class FlowWatch(Observer):
             for i, o in enumerate(run.optimizers)
         }
         self._seen = self._samples = 0
-        self._last_attempt = -1
+        self._last_attempt = self._last_batch = -1
         self._looking = self._idle = False
 
     def batch(self, at: Moment, batch: object) -> None:
+        if at.batch != self._last_batch + 1:  # what happened in between was not seen
+            for flow in self._flows.values():
+                flow.forget()
+        self._last_batch = at.batch
         self._looking = at.sampled and self._samples < SAMPLES
         self._samples += self._looking and at.attempt != self._last_attempt
         self._last_attempt = at.attempt

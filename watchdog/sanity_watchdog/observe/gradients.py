@@ -19,7 +19,7 @@ from .formats import live_scaler, scale_of
 from .graph import risky_operations
 from .moment import Moment
 from .names import named_all, parameter_owners
-from .observer import Observer, in_samples
+from .observer import Observer, every_step, in_samples
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner, unscales_itself
@@ -77,6 +77,7 @@ class GradientWatch(Observer):
         self._root: Any = None
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
 
+    @every_step
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending is not None:
             self._explain(at, self._pending, loss.grad_fn)

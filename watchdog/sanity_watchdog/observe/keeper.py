@@ -18,7 +18,7 @@ from torch.utils.data.distributed import DistributedSampler
 from ..evidence.base import Evidence
 from ..evidence.readings import Vital
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, every_step
 from .run import Run
 
 HELD = 8
@@ -57,14 +57,15 @@ class BatchKeeper(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run if run.batches else None
-        self.between = self._run is not None
 
+    @every_step
     def batch(self, at: Moment, batch: Any) -> None:
         if self._run is not None and len(self._paths) < SAVED:
             self._held[at.batch] = Held(batch, at.step, at.epoch)
             while len(self._held) > HELD:
                 del self._held[next(iter(self._held))]
 
+    @every_step
     def batch_end(self, at: Moment, output: Any) -> None:
         if at.batch not in self._held:
             return

@@ -2,13 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
-
-ARRAYS = (torch.float32, torch.float64, torch.int64)
-"""Formats that an array on the host shares with a tensor."""
 
 
 class Column:
@@ -17,14 +13,12 @@ class Column:
     Attributes:
         values: the ring. slots: a 0-d view of each row, ready to be written by one operator.
         filled: batch whose number a row holds, -1 for none.
-        host: the ring as an array, where it lies on the host.
     """
 
     def __init__(self, rows: int, dtype: torch.dtype, device: torch.device) -> None:
         self.values = torch.zeros(rows, dtype=dtype, device=device)
         self.slots = self.values.unbind()
         self.filled = [-1] * rows
-        self.host: Any = self.values.numpy() if device.type == "cpu" and dtype in ARRAYS else None
 
 
 @dataclass

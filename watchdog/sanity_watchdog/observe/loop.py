@@ -25,12 +25,12 @@ NAME = "sanity_watchdog"
 
 
 class LoopObserver(Observer):
-    """Counts batches, backward passes and steps."""
+    """Counts backward passes and steps; exactly until the run has settled, which is where they may be missing."""
 
     codes = ("WD506",)
 
     def __init__(self) -> None:
-        self._backwards = self._attempts = self._steps = self._epochs = self._batches = 0
+        self._backwards = self._attempts = self._steps = self._epochs = 0
         self._stepped: set[int] = set()
         self._without: set[int] = set()
 
@@ -45,15 +45,14 @@ class LoopObserver(Observer):
         self._steps += 1
 
     def batch_end(self, at: Moment, output: Any) -> None:
-        self._batches += 1
-        if at.sampled or self._batches in TELLING:
-            self._tell(at)
+        if at.sampled or at.batch + 1 in TELLING:
+            self._tell(at, at.batch + 1)
 
     def epoch_end(self, at: Moment) -> None:
         self._epochs += 1  # told with the next batch: the user may step in ``on_train_epoch_end``
 
     def end(self, at: Moment) -> None:
-        self._tell(at, ended=True)
+        self._tell(at, at.batch, ended=True)
 
     def _idle(self, at: Moment) -> tuple[int, ...]:
         """Numbers of the optimizers that could have stepped at each look and never did."""
@@ -63,12 +62,12 @@ class LoopObserver(Observer):
         }
         return tuple(i for i in waiting if i not in self._without)
 
-    def _tell(self, at: Moment, ended: bool = False) -> None:
+    def _tell(self, at: Moment, batches: int, ended: bool = False) -> None:
         at.emit(
             Progress(
                 automatic=at.run.automatic,
                 optimizers=sum(bool(o.param_groups) for o in at.run.optimizers),  # Lightning's stand-in has none
-                batches=self._batches,
+                batches=batches,
                 backwards=self._backwards,
                 attempts=self._attempts,
                 steps=self._steps,

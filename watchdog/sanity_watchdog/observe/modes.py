@@ -14,7 +14,7 @@ from .observer import Observer, in_samples
 from .run import Run
 
 WATCHED = 64
-"""Outermost modules whose mode is looked at in every step (2 µs), to know when one flips."""
+"""Outermost modules whose mode is followed, to know when one flips."""
 
 
 def depends_on_mode(module: nn.Module) -> bool:

@@ -28,6 +28,7 @@ class Moment:
         sync: may the device be read at this moment? Only before the first optimizer step and in the first
             validation batch.
         stage: ``train`` or ``validation``.
+        data: the batch while its step runs.
         trace: what the loss-call observer recorded in this step, for observers after it.
     """
 
@@ -39,6 +40,7 @@ class Moment:
     sampled: bool = False
     sync: bool = False
     stage: str = "train"
+    data: Any = None
     trace: Trace | None = None
     packet: Packet = field(default_factory=Packet)
     readers: list[Reader] = field(default_factory=list)

@@ -13,19 +13,26 @@ from .run import Run
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-IN_SAMPLES = "in_samples"
+IN_SAMPLES, EVERY_STEP = "in_samples", "every_step"
 
 
 def in_samples(method: Method) -> Method:
-    """Marks a moment of an observer's that is wanted in sampled steps only, so that it costs the others nothing."""
+    """Marks a moment of an observer's that is wanted in sampled steps only."""
     setattr(method, IN_SAMPLES, True)
+    return method
+
+
+def every_step(method: Method) -> Method:
+    """Marks a moment of an observer's that is wanted in each step of the run: a microsecond at most."""
+    setattr(method, EVERY_STEP, True)
     return method
 
 
 class Observer:
     """Override the moments that matter; the others cost nothing.
 
-    Methods are called on every step but for those marked ``@in_samples``; work on a device belongs into samples.
+    Moments of a step are told in sampled steps and in the first ``SETTLED`` batches and optimizer attempts, where most
+    faults show; ``@in_samples`` and ``@every_step`` narrow and widen that. Work on a device belongs into samples.
     Nothing here may change a tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or
     keep a tensor of the user's alive beyond the step. An observer that raises is switched off and reported as
     ``WD001``; the run goes on.
@@ -39,9 +46,6 @@ class Observer:
 
     codes: tuple[str, ...] = ()
     """Codes or prefixes of the checks that need this observer; it is not made when none of them is selected."""
-
-    between: bool = True
-    """Is there anything to do between samples? An observer that sets it to False is called in samples only."""
 
     def start(self, run: Run, at: Moment) -> None:
         """Everything is set up, the first step has not begun."""

@@ -47,7 +47,6 @@ class OperatorWatch(Observer):
     codes = ("WD403", "WD404", "WD405", "WD406", "WD407", "WD408", "WD409", "WD411")
 
     def __init__(self) -> None:
-        self._batch: Any = None
         self._recorder: Recorder | None = None
         self._following: Following | None = None
         self._done: set[str] = set()
@@ -69,12 +68,7 @@ class OperatorWatch(Observer):
             if not targets & set(kind):
                 at.emit(Unseen(codes=(code,), reason=reason, **at.tags()))
 
-    @in_samples
-    def batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch if "train" not in self._done and aims(at.run) else None
-
     def validation_batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch if aims(at.run) else None
         self._list_loose(at.run)
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
@@ -112,17 +106,12 @@ class OperatorWatch(Observer):
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         self._tell(at)
-        self._batch = None
-
-    def validation_end(self, at: Moment) -> None:
-        self._batch = None
 
     def failed(self, at: Moment, error: BaseException) -> None:
         self._tell(at)
 
     def _tell(self, at: Moment) -> None:
-        recorder, batch = self._recorder, self._batch
-        self._recorder = self._batch = None
+        recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
         following, self._following = self._following, None
@@ -131,7 +120,7 @@ class OperatorWatch(Observer):
         at.emit(judged(calls, targets, at.tags()))
         if narrow := tuple(t for t in targets if t in NO_FLOAT64):
             wide = tuple(c for c in calls if c.wide and c.phase == "forward")
-            at.emit(WideTensors(targets=narrow, held=_held(at, batch), calls=wide, **at.tags()))
+            at.emit(WideTensors(targets=narrow, held=_held(at), calls=wide, **at.tags()))
         if static := tuple(t for t in targets if t in STATIC):
             shaped = tuple(c for c in calls if c.depends == "shape")
             at.emit(DependentShapes(targets=static, calls=shaped, **at.tags()))
@@ -170,8 +159,8 @@ class OperatorWatch(Observer):
             at.emit(LoosePlacement(targets=aims(run), strangers=strangers, **at.tags()))
 
 
-def _held(at: Moment, batch: Any) -> tuple[str, ...]:
-    wide = [e.path for e in elements(batch) if e.tensor.dtype in WIDE]
+def _held(at: Moment) -> tuple[str, ...]:
+    wide = [e.path for e in elements(at.data) if e.tensor.dtype in WIDE]
     if at.stage == "train":
         registered = (*at.run.module.named_parameters(), *at.run.module.named_buffers())
         wide += [plain_name(name) for name, tensor in registered if tensor.dtype in WIDE]

@@ -20,9 +20,9 @@ from .hazards import hazards
 from .labels import Labels
 from .ledger import Column, Ledger, unrolled
 from .moment import Moment
-from .observer import Observer, in_samples, loss_of
+from .observer import Observer, every_step, in_samples, loss_of
 from .run import Run
-from .sampling import DENSE
+from .sampling import DENSE, SETTLED
 from .scores import Scores
 from .sums import Sums
 
@@ -32,10 +32,9 @@ RECENT = 128
 """Losses in the evidence."""
 ORDER = 64
 """Batches in the evidence about the order of labels."""
-ALL = 64
-"""Batches from which on, where the loss lies on the host and can be looked at without waiting for a device, only
-sampled batches and those with a loss that is not finite are recorded."""
 READABLE = (torch.float32, torch.float64, torch.float16)
+"""Formats of a loss that can be looked at where it lies on the host. After the first ``SETTLED`` batches only
+sampled ones are recorded then, and those with a loss that is not finite."""
 
 
 @dataclass
@@ -65,12 +64,13 @@ class Progress(Observer):
         self._hazards: tuple[str, ...] | None = None
         self._scores = Scores()
         self._seen = Seen()
-        self._batch: Any = None
         self._samples = 0
+        self._counted = -1
         self._asked = -1
         self._returned = True
         self._over = False
-        self._on_host = self._spared = False
+        self._on_host = False
+        self._read: dict[int, float] = {}
 
     def start(self, run: Run, at: Moment) -> None:
         rows = min(max(2 * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
@@ -80,43 +80,44 @@ class Progress(Observer):
 
     # -- every batch
 
+    @every_step
     def batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch
-        if self._sums is None:
-            found = elements(batch)
-            self._sums = Sums(self._ledger, found)
-            self._length = _length(found)
-        row = at.batch % self._ledger.rows
-        length = follow(batch, self._length) if self._length else None
-        self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
-        self._samples += size
-        self._spared = self._on_host and not at.sampled and at.batch >= ALL
-        if not self._spared:
+        if at.sampled or at.batch < SETTLED or not self._on_host:
             self._note_batch(at)
 
     def _note_batch(self, at: Moment) -> None:
+        if self._sums is None:
+            found = elements(at.data)
+            self._sums = Sums(self._ledger, found)
+            self._length = _length(found)
         row = at.batch % self._ledger.rows
-        if self._sums is not None:
-            self._sums.note(self._batch, row, at.batch)
-        self._scores.labels.note(self._batch, row, at.batch)
+        length = follow(at.data, self._length) if self._length else None
+        self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
+        self._samples += size * (at.batch - self._counted)
+        self._counted = at.batch
+        self._sums.note(at.data, row, at.batch)
+        self._scores.labels.note(at.data, row, at.batch)
 
     def _note_loss(self, at: Moment, output: Any, scale: float) -> None:
         loss = loss_of(output)
-        self._on_host = loss is not None and loss.device.type == "cpu" and loss.dtype in READABLE
-        if loss is None:
-            return
-        if self._loss is None or self._loss.values.device != loss.device:
-            self._ledger.columns.pop("loss", None)
-            self._loss = self._ledger.column("loss", torch.float32, loss.device)
-        row = at.batch % self._ledger.rows
-        self._loss.filled[row] = at.batch
-        if self._on_host:
-            number = loss.detach().numpy().item() * scale
-            self._loss.host[row] = number
-        else:
+        number = None if loss is None else _on_host(loss)
+        self._on_host = number is not None
+        if number is not None:
+            self._note_number(at, number * scale)
+        elif loss is not None:
+            if self._loss is None or self._loss.values.device != loss.device:
+                self._ledger.columns.pop("loss", None)
+                self._loss = self._ledger.column("loss", torch.float32, loss.device)
+            row = at.batch % self._ledger.rows
+            self._loss.filled[row] = at.batch
             value = loss.detach() if scale == 1 else loss.detach() * scale
             self._loss.slots[row].copy_(value if value.ndim == 0 else value.reshape(()))
-        if self._spared and not (self._on_host and math.isfinite(number)):
+
+    def _note_number(self, at: Moment, number: float) -> None:
+        self._read[at.batch] = number
+        if len(self._read) > MOST_ROWS:
+            del self._read[next(iter(self._read))]
+        if not math.isfinite(number):
             self._note_batch(at)  # the batch is still there: what is in it explains the loss
 
     # -- samples
@@ -128,17 +129,23 @@ class Progress(Observer):
 
     def output(self, at: Moment, output: Any) -> None:
         if at.trace is not None:
-            self._scores.look(at, self._batch, self._samples)
+            self._scores.look(at, self._samples)
             if self._scores.labels.wanted:
-                self._scores.labels.open(self._ledger, self._batch, at.batch % self._ledger.rows, at.batch)
+                self._scores.labels.open(self._ledger, at.data, at.batch % self._ledger.rows, at.batch)
         if at.sync and at.run.automatic:
             self._note_loss(at, output, 1 / at.run.accumulate)
             self._ask(at)
 
+    @every_step
     def batch_end(self, at: Moment, output: Any) -> None:
+        if self._on_host and not at.sampled and type(output) is dict:  # the short way of nearly every step
+            loss = output.get("loss")
+            number = _on_host(loss) if type(loss) is Tensor and loss.numel() == 1 else None
+            if number is not None:
+                self._note_number(at, number)
+                return
         if not (at.sync and at.run.automatic):
             self._note_loss(at, output, 1)
-        self._batch = None
         if at.sampled and (at.attempt <= DENSE or at.batch > self._asked + 1):
             self._asked = at.batch
             self._ask(at)
@@ -149,8 +156,7 @@ class Progress(Observer):
 
     def failed(self, at: Moment, error: BaseException) -> None:
         self._over = True
-        batch, self._batch = self._batch, None
-        found = self._scores.labels.current(batch, at.batch)
+        found = self._scores.labels.current(at.data, at.batch)
         if found is not None and not at.sampled:
             at.emit(TargetRange(**found, **at.tags()))
         self._ask(at)
@@ -159,7 +165,8 @@ class Progress(Observer):
 
     def _ask(self, at: Moment) -> None:
         by_device = list(self._ledger.tensors().values())
-        read: dict[str, dict[int, float]] = {}
+        read = {"loss": self._read} if self._read else {}
+        self._read = {}
         filled, sizes = self._ledger.filled(), tuple(self._sizes)
 
         def keep(values: Mapping[str, Tensor]) -> None:
@@ -169,8 +176,9 @@ class Progress(Observer):
             keep(values)
             return self._judge(at, read, sizes)
 
-        for i, rings in enumerate(by_device):
-            at.ask(rings, judge if i == len(by_device) - 1 else keep)
+        for rings in by_device[:-1]:
+            at.ask(rings, keep)
+        at.ask(by_device[-1] if by_device else {}, judge)
 
     def _judge(self, at: Moment, read: Mapping[str, Mapping[int, float]], sizes: tuple[int, ...]) -> Iterator[Evidence]:
         seen, tags = self._seen, at.tags()
@@ -180,7 +188,7 @@ class Progress(Observer):
         yield from self._losses(losses, sizes, at)
         yield from self._labels(read, sizes, at)
         newest = [max(column) for column in read.values() if column]
-        if "loss" not in read and self._returned:
+        if self._returned and not (seen.count or "loss" in read):
             self._returned = False
             reason = "the training step returns no loss"
             yield Unseen(codes=("WD142", "WD143"), reason=reason, **tags)
@@ -271,6 +279,15 @@ class Progress(Observer):
         found = labels.extremes()
         if found is not None:
             yield TargetRange(**found, **at.tags())
+
+
+def _on_host(loss: Tensor) -> float | None:
+    """The value of a loss that lies on the host; a dispatch mode of the user's sees nothing of it."""
+    if not loss.is_cpu or loss.dtype not in READABLE:
+        return None
+    if loss.requires_grad:
+        loss = loss.detach()
+    return float(loss.numpy().item() if torch._C._len_torch_dispatch_stack() else loss.item())
 
 
 def _batch_of(failure: LossFinite | None) -> int:

@@ -30,7 +30,6 @@ class Runtime(Observer):
     codes = ("WD401", "WD402", "WD403")
 
     def __init__(self) -> None:
-        self._batch: Any = None
         self._forward: set[str] = set()
         self._told = False
 
@@ -38,12 +37,6 @@ class Runtime(Observer):
         precision = run.precision if run.asked in ("", run.precision) else f"{run.precision} (asked {run.asked})"
         at.emit(Vital(key="runtime", text=f"{precision} on {run.accelerator}", **at.tags()))
         at.emit(placement(run, at))
-
-    def batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch
-
-    def validation_batch(self, at: Moment, batch: Any) -> None:
-        self._batch = batch
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if self._told or at.stage != "train" or anything_compiled(at.run.module):
@@ -56,7 +49,7 @@ class Runtime(Observer):
         loss = output.get("loss") if isinstance(output, Mapping) else output
         at.emit(
             StepFormats(
-                batch=tuple(named(e.path, e.tensor) for e in elements(self._batch)),
+                batch=tuple(named(e.path, e.tensor) for e in elements(at.data)),
                 weights=weights(at.run.module),
                 loss=short(loss.dtype) if isinstance(loss, Tensor) else "",
                 **at.tags(),
@@ -64,19 +57,12 @@ class Runtime(Observer):
         )
         self._tell(at)
 
-    def batch_end(self, at: Moment, output: Any) -> None:
-        self._batch = None
-
-    def validation_end(self, at: Moment) -> None:
-        self._batch = None
-
     def failed(self, at: Moment, error: BaseException) -> None:
         if at.stage == "train":
             self._tell(at)
         if not isinstance(error, (RuntimeError, TypeError, ValueError, NotImplementedError)):
             return
-        scene = Scene(error, at.run.module, self._batch)
-        self._batch = None
+        scene = Scene(error, at.run.module, at.data)
         if not scene.foreign:
             return
         found: dict[str, Any] = {

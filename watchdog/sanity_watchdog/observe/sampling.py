@@ -1,8 +1,17 @@
 """Which optimizer attempts are looked at."""
 
+import itertools
+
 EARLY = frozenset((0, 1, 2, 3, 5, 8, 13, 21, 34, 55))
+SETTLED = 64
+"""Batches and attempts after which observers look in samples only, but for what they need from every step."""
 DENSE = max(EARLY)
 """Attempt after which samples come in pairs: where both see the same things, one of them is enough."""
+
+
+def next_sample(attempt: int, every: int) -> int:
+    """The first sampled attempt that is not before ``attempt``."""
+    return next(i for i in itertools.count(attempt) if sampled(i, every))
 
 
 def sampled(attempt: int, every: int) -> bool:

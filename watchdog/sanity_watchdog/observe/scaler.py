@@ -14,7 +14,7 @@ from ..evidence.scaler import ScalerHistory, ScalerSetup, TinyConstant
 from .formats import HALF, autocasts_to_half, live_scaler, scale_of
 from .moment import Moment
 from .names import named_trainable, parameter_names
-from .observer import Observer
+from .observer import Observer, every_step
 from .run import Run
 
 WINDOW = 32
@@ -54,6 +54,7 @@ class ScalerWatch(Observer):
         for evidence in (*self._constants(run, at), self._setup(run, at)):
             at.emit(evidence)
 
+    @every_step
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if self._active is None:
             self._active = live_scaler(self._run)
@@ -67,6 +68,7 @@ class ScalerWatch(Observer):
         if at.sampled:
             self._ask(at, inner(optimizer))
 
+    @every_step
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if self._open:
             self._open = False

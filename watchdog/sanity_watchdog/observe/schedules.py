@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from ..evidence.readings import Unseen
 from ..evidence.schedules import Followed, LearningRates, Rates, SchedulePlans, SchedulesFollowed
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, every_step
 from .plans import misplaced_keys, plan
 from .run import Run
 
@@ -39,17 +39,23 @@ class _Track:
     wanted: float = 0.0
     used: list[float] = field(default_factory=list)
 
-    def step(self, rates: list[float]) -> None:
-        self.rate = max(rates, default=0.0)
-        self.largest = max(self.largest, self.rate)
+    def step(self, rates: list[float]) -> bool:
+        """The optimizer steps with these rates; is that to be told at once?"""
+        rate = self.rate = max(rates)
         self.attempts += 1
-        self.zeros = self.zeros + 1 if abs(self.rate) <= NEGLIGIBLE * self.largest else 0
+        if rate > self.largest:
+            self.largest = rate
         if self.alone:
             self._compare(rates)
+        if not abs(rate) <= NEGLIGIBLE * self.largest:
+            self.zeros = 0
+            return False
+        self.zeros += 1
+        return self.zeros in TELLING
 
     def _compare(self, rates: list[float]) -> None:
         wanted = getattr(self.schedule, "_last_lr", None)
-        if not wanted or list(wanted) == rates or len(wanted) != len(rates):
+        if wanted == rates or not wanted or list(wanted) == rates or len(wanted) != len(rates):
             self.apart = self.moved = 0
             self.used.clear()
             return
@@ -70,7 +76,6 @@ class ScheduleObserver(Observer):
     def __init__(self) -> None:
         self._tracks: dict[int, _Track] = {}
         self._order: list[_Track] = []
-        self._blind = False
 
     def start(self, run: Run, at: Moment) -> None:
         self._order = [_Track() for _ in run.optimizers]
@@ -88,26 +93,26 @@ class ScheduleObserver(Observer):
         keys, where = misplaced_keys(run.module) if run.schedules else ((), "")
         at.emit(SchedulePlans(plans=tuple(plan(run, s, keys, where) for s in run.schedules), **at.tags()))
 
+    @every_step
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         track = self._tracks.get(id(optimizer))
-        if track is None or self._blind:
+        if track is None:
             return
         rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
-        if any(type(rate) is not float for rate in rates):
-            if any(rate is None or (isinstance(rate, Tensor) and rate.device.type != "cpu") for rate in rates):
-                self._blind = True
-                at.emit(Unseen(codes=("WD501", "WD503"), reason="learning rate is not on the host", **at.tags()))
-                return
-            rates = [float(rate) for rate in rates]
-        if not rates:
-            return
-        track.step(rates)
-        if at.sampled or track.zeros in TELLING:
+        for rate in rates:
+            if type(rate) is not float:
+                if rate is None or (isinstance(rate, Tensor) and rate.device.type != "cpu"):
+                    self._tracks.clear()
+                    self._order.clear()
+                    at.emit(Unseen(codes=("WD501", "WD503"), reason="learning rate is not on the host", **at.tags()))
+                    return
+                rates = [float(rate) for rate in rates]
+                break
+        if rates and (track.step(rates) or at.sampled):
             self._tell(at)
 
     def end(self, at: Moment) -> None:
-        if not self._blind:
-            self._tell(at, ended=True)
+        self._tell(at, ended=True)
 
     def _tell(self, at: Moment, ended: bool = False) -> None:
         seen = [(i, t) for i, t in enumerate(self._order) if t.attempts]

@@ -57,11 +57,11 @@ class Scores:
         self._peak = self._rate = math.nan
         self._looked = 0
 
-    def look(self, at: Moment, batch: Any, samples: int) -> None:
+    def look(self, at: Moment, samples: int) -> None:
         """Queue what the calls of this step show; ``samples`` have been seen so far."""
         self._looked += 1
         done: set[tuple[str, str]] = set()
-        found = elements(batch)
+        found = elements(at.data)
         for call in at.trace.calls if at.trace is not None else ():
             key = call.name, call.where
             if key in done or len(done) == CALLS or not _readable(call) or self._just_looked(at, key):

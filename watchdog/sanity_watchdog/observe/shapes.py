@@ -31,7 +31,6 @@ class ShapeWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._targets = tuple(t for t in aims(run) if t in STATIC)
-        self.between = bool(self._targets)
         if self._targets:
             ragged, size = next((r for r in map(ragged_batch, run.loaders) if r[0]), (0, 0))
             at.emit(BatchShapes(targets=self._targets, ragged=ragged, size=size, **at.tags()))

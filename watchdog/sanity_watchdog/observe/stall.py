@@ -14,7 +14,7 @@ from typing import Any
 from ..checks.loop import stalled_step
 from ..evidence.loop import Stall
 from .moment import Moment
-from .observer import Observer
+from .observer import Observer, every_step
 from .run import Run
 from .site import line_of, origin
 
@@ -62,6 +62,7 @@ class StallObserver(Observer):
         )
         self._thread.start()
 
+    @every_step
     def batch_end(self, at: Moment, output: Any) -> None:
         now = time.monotonic()
         self._seconds.append(now - self._beat)
