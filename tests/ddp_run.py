@@ -12,7 +12,7 @@ import torch
 
 from sanity_watchdog import SanityWatchdog
 
-from .test_identity import Net, digest
+from .identity_runs import Net, digest
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from . import adapter
 from .alerts import Alert
 from .checks import CHECKS
 from .logger import DiagnosticsLogger
+from .observe.aside import unseen
 from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
@@ -294,7 +295,9 @@ class SanityWatchdog(Callback):
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if (watch := self._watch) is not None:
             watch.tell("validation_end")
-            watch.tell("metrics", trainer.callback_metrics)
+            with unseen():
+                metrics = trainer.callback_metrics
+            watch.tell("metrics", metrics)
 
     # -- the end, one way or another
 

@@ -13,6 +13,7 @@ from .evidence.base import Evidence
 from .evidence.ranks import RankPrint
 from .exchange import Exchange
 from .logger import DiagnosticsLogger
+from .observe.aside import unseen
 from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
 from .observe.observer import EVERY_STEP, IN_SAMPLES, Observer
@@ -86,8 +87,9 @@ class Watch:
         exchange = self._guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
         self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
-        for observer, method in self._all["start"]:
-            self._call(observer, method, run, self.now)
+        with unseen():
+            for observer, method in self._all["start"]:
+                self._call(observer, method, run, self.now)
         self._settle(self.now)
 
     def batch(self, batch: Any, step: int, epoch: int) -> None:
@@ -167,9 +169,8 @@ class Watch:
     def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
         """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in self._all[hook]:
-            scopes = self._call(observer, method, self.now, *args)
-            for scope in () if scopes is _FAILED else scopes:
+        for observer, method in tuple(self._all[hook]):
+            for scope in self._scopes(observer, method, *args):
                 if self._call(observer, scope.__enter__) is not _FAILED:
                     entered.append((observer, scope))
         try:
@@ -178,6 +179,14 @@ class Watch:
         finally:
             for observer, scope in reversed(entered):
                 self._call(observer, scope.__exit__, None, None, None)
+
+    def _scopes(self, observer: Observer, method: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
+        def made() -> tuple[Any, ...]:
+            with unseen():
+                return tuple(method(self.now, *args))
+
+        scopes = self._call(observer, made)
+        return () if scopes is _FAILED else scopes
 
     def failed(self, error: BaseException) -> None:
         """The run raises; everything that is in flight is judged."""
@@ -248,11 +257,15 @@ class Watch:
     # -- from observers to the logger
 
     def _tell(self, hook: str, at: Moment, *args: Any) -> None:
-        for observer, method in self._told[hook]:
-            try:
-                method(at, *args)
-            except Exception as error:  # noqa: BLE001
-                self._drop(observer, error)
+        told = self._told[hook]
+        if not told:
+            return
+        with unseen():
+            for observer, method in told:
+                try:
+                    method(at, *args)
+                except Exception as error:  # noqa: BLE001
+                    self._drop(observer, error)
 
     def _call(self, observer: Observer, method: Callable[..., Any], *args: Any) -> Any:
         try:
@@ -271,7 +284,8 @@ class Watch:
 
     def _guard(self, what: str, action: Callable[[], Any]) -> Any:
         try:
-            return action()
+            with unseen():
+                return action()
         except Exception as error:  # noqa: BLE001
             self.logger.own_fault(what, error, self.now.step)
             return None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from .inside import Inside
 from .names import plain_name
 from .observer import is_plain
 
@@ -24,10 +25,11 @@ class Activations:
         self.seen: list[tuple[str, str]] = []
         self._low: list[Tensor] = []
         self._high: list[Tensor] = []
+        self._inside = Inside()
         self._handle: Any = None
 
     def __enter__(self) -> "Activations":
-        self._handle = register_module_forward_hook(self._look)
+        self._handle = register_module_forward_hook(self._inside.hook(self._look))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -47,6 +49,7 @@ class Activations:
 
     def ends(self) -> Tensor:
         """``(modules, 2)`` float32: least and largest value of each output; of those on the first one's device."""
+        self._inside.tell()
         device = self._low[0].device
         low, high = ([t.float().to(device) for t in ends] for ends in (self._low, self._high))
         return torch.stack([torch.stack(low), torch.stack(high)], 1)

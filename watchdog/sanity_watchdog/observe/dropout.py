@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
 from .fastpath import has_fast_path
+from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -86,26 +87,22 @@ class DropoutObserver(Observer):
         notes, self._notes = self._notes, None
         if notes is None:
             return
-        if notes.error is not None:
-            raise notes.error
+        notes.tell()
         at.emit(Dropouts(calls=tuple(notes.calls.values()), **at.tags()))
 
 
-class _Notes:
+class _Notes(Inside):
     """Calls that drop something, once per line of the user's."""
 
     def __init__(self, root: nn.Module) -> None:
+        super().__init__()
         self._registered = {id(m) for m in root.modules()}
         self.calls: dict[str, DropoutCall] = {}
-        self.error: Exception | None = None
 
     def take(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], caller: FrameType | None) -> None:
-        try:
-            rate = dropped(function, args, kwargs)
-            if rate > 0:
-                self._keep(function.__name__, rate, caller)
-        except Exception as error:  # noqa: BLE001
-            self.error = error  # it must not reach the user's step; ``output`` tells it
+        rate = dropped(function, args, kwargs)
+        if rate > 0:
+            self._keep(function.__name__, rate, caller)
 
     def _keep(self, function: str, rate: float, caller: FrameType | None) -> None:
         where = user_line()
@@ -138,7 +135,7 @@ class _DropoutMode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        self._notes.take(func, args, kwargs, sys._getframe(1))
+        self._notes.do(self._notes.take, func, args, kwargs, sys._getframe(1))
         return func(*args, **kwargs)
 
 
@@ -149,7 +146,7 @@ def _replaced(notes: _Notes) -> Iterator[None]:
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def noted(*args: Any, **kwargs: Any) -> Any:
-            notes.take(function, args, kwargs, sys._getframe(1))
+            notes.do(notes.take, function, args, kwargs, sys._getframe(1))
             return function(*args, **kwargs)
 
         return noted

@@ -17,6 +17,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from .calls import LossCall, Trace
+from .inside import Inside
 from .lineage import Lineage
 from .site import user_line
 
@@ -47,19 +48,16 @@ REDUCTIONS = ("none", "mean", "sum")
 Seen = Callable[[LossCall], None]
 
 
-class Interception:
+class Interception(Inside):
     """Records loss calls of one step into ``trace`` and hands each to ``seen`` at the moment of the call.
 
     ``coming`` gets a call before it is made, where that is possible.
-
-    Attributes:
-        fault: the first exception of our own, to be raised where the run cannot be hurt.
     """
 
     def __init__(self, trace: Trace, seen: Seen, step: int, coming: Seen = lambda call: None) -> None:
+        super().__init__()
         self.trace = trace
         self.coming = coming
-        self.fault: Exception | None = None
         self._seen = seen
         self._step = step
 
@@ -67,15 +65,7 @@ class Interception:
         """A loss function returned or raised."""
         call.step = self._step
         self.trace.calls.append(call)
-        self.guard(lambda: self._seen(call))
-
-    def guard(self, action: Callable[[], None]) -> None:
-        """Our own faults never are the run's."""
-        if self.fault is None:
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001
-                self.fault = error
+        self.do(self._seen, call)
 
 
 class FollowingMode(TorchFunctionMode):
@@ -93,11 +83,11 @@ class FollowingMode(TorchFunctionMode):
         signature = LOSSES.get(func)
         if signature is None:
             out = func(*args, **kwargs)
-            self._to.guard(lambda: self._lineage.follow(func, args, kwargs, out))
+            self._to.do(self._lineage.follow, func, args, kwargs, out)
             return out
         call = LossCall(func.__name__, user_line(), {}, followed=True)
-        self._to.guard(lambda: self._describe(call, signature, args, kwargs))
-        self._to.guard(lambda: self._to.coming(call))
+        self._to.do(self._describe, call, signature, args, kwargs)
+        self._to.do(self._to.coming, call)
         try:
             call.value = func(*args, **kwargs)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
@@ -106,7 +96,7 @@ class FollowingMode(TorchFunctionMode):
             raise
         finally:
             self._to.record(call)
-        self._to.guard(lambda: self._lineage.follow(func, args, kwargs, call.value))
+        self._to.do(self._lineage.follow, func, args, kwargs, call.value)
         return call.value
 
     def _describe(
@@ -128,7 +118,7 @@ def entry_points(interception: Interception) -> Iterator[None]:
     def wrapped(real: Callable[..., Any], name: str, names: tuple[str, ...]) -> Callable[..., Any]:
         def entry(*args: Any, **kwargs: Any) -> Any:
             out = real(*args, **kwargs)
-            interception.guard(lambda: note(name, {**dict(zip(names, args, strict=False)), **kwargs}, out))
+            interception.do(note, name, {**dict(zip(names, args, strict=False)), **kwargs}, out)
             return out
 
         return entry

@@ -104,6 +104,8 @@ class Lineage:
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """One operation has run."""
         name = name_of(function)
+        if name == "grad_fn":
+            self._obstacle("the step reads its graph, where hooks may wait")
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
                 self._put_known(out, True)

@@ -126,10 +126,9 @@ class LossCalls(Observer):
         self._by_hand = call, numbers
 
     def output(self, at: Moment, output: Any) -> None:
-        fault = self._interception.fault if self._interception is not None else None
-        self._interception = None
-        if fault is not None:
-            raise fault
+        interception, self._interception = self._interception, None
+        if interception is not None:
+            interception.tell()
         loss = output.get("loss") if isinstance(output, Mapping) else output
         loss = loss if isinstance(loss, Tensor) else None
         if at.stage == "train" and at.run.automatic and loss is not None:

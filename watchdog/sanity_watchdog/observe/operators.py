@@ -115,7 +115,6 @@ class OperatorWatch(Observer):
         if recorder is None:
             return
         following, self._following = self._following, None
-        broken = recorder.error or (following.error if following is not None else None)
         targets, calls = aims(at.run), recorder.calls
         at.emit(judged(calls, targets, at.tags()))
         if narrow := tuple(t for t in targets if t in NO_FLOAT64):
@@ -128,8 +127,9 @@ class OperatorWatch(Observer):
             read = tuple(c for c in calls if c.depends == "value" and c.phase == "forward")
             at.emit(HostReads(targets=waiting, calls=read, **at.tags()))
         self._tell_attributes(at, following)
-        if broken is not None:
-            raise broken
+        for part in (recorder, following):
+            if part is not None:
+                part.inside.tell()
 
     def _list_loose(self, run: Run) -> None:
         """What is there before the first step; what hooks make later, on the model's device, is no stranger."""

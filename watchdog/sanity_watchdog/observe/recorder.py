@@ -1,10 +1,8 @@
 """Writes down which operators a step dispatches to, from which module and line, in forward and backward."""
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import torch
@@ -14,8 +12,9 @@ from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..evidence.portability import OperatorCall
+from .inside import Inside
 from .names import plain_name
-from .site import is_ours, origin, user_line
+from .site import user_line
 
 WIDE = (torch.float64, torch.complex128)
 DIFFERS_IN_BACKWARD = frozenset({"aten::prod"})
@@ -47,7 +46,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Attributes:
         active: is it recording?
         ashore: runs what comes now on the CPU anyway, so that no target needs it?
-        error: what went wrong in here; nothing is written down after that.
+        inside: what looks in the middle of the step; nothing is written down after its fault.
     """
 
     supports_higher_order_operators = True
@@ -65,7 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._found: Counter[tuple[str, Place, str, bool]] = Counter()
         self.active = False
         self.ashore = False
-        self.error: Exception | None = None
+        self.inside = Inside()
 
     @property
     def calls(self) -> tuple[OperatorCall, ...]:
@@ -79,8 +78,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def recording(self) -> Iterator[None]:
         """Record what happens inside."""
         hooks = (
-            register_module_forward_pre_hook(self._enter_module),
-            register_module_forward_hook(self._leave_module, always_call=True),
+            register_module_forward_pre_hook(self.inside.hook(self._enter_module)),
+            register_module_forward_hook(self.inside.hook(self._leave_module), always_call=True),
         )
         self.active = True
         try:
@@ -122,12 +121,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        if self.error is None and isinstance(func, torch._ops.OpOverload):
-            try:
-                if not own_work():
-                    self._note(func, args, out)
-            except Exception as error:  # noqa: BLE001
-                self.error = error
+        if isinstance(func, torch._ops.OpOverload):
+            self.inside.do(self._note, func, args, out)
         return out
 
     def _note(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
@@ -159,13 +154,3 @@ def depends(func: Any, args: tuple[Any, ...]) -> str:
             return "shape" if any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in indices) else ""
         return "shape"
     return "value" if torch.Tag.data_dependent_output in func.tags else ""
-
-
-def own_work() -> bool:
-    """Is it another observer that made the call which the caller of this function intercepts?"""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and origin(frame) == 2 and frame.f_code.co_name != "_engine_run_backward":
-        if is_ours(frame) and frame.f_code.co_name != "__torch_function__":
-            return True
-        frame = frame.f_back
-    return False

@@ -12,6 +12,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ..evidence.readings import Vital
 from ..evidence.runtime import DeviceClash, DtypeClash, NamedTensor, Placement, PrecisionUse, StepFormats
 from .batches import elements
+from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -31,6 +32,7 @@ class Runtime(Observer):
 
     def __init__(self) -> None:
         self._forward: set[str] = set()
+        self._inside = Inside()
         self._told = False
 
     def start(self, run: Run, at: Moment) -> None:
@@ -41,11 +43,12 @@ class Runtime(Observer):
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if self._told or at.stage != "train" or anything_compiled(at.run.module):
             return ()
-        return (_autocast_in_force(at.run.accelerator, self._forward),)
+        return (_autocast_in_force(at.run.accelerator, self._forward, self._inside),)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.stage != "train" or self._told:
             return
+        self._inside.tell()
         loss = output.get("loss") if isinstance(output, Mapping) else output
         at.emit(
             StepFormats(
@@ -84,7 +87,7 @@ class Runtime(Observer):
 
 
 @contextmanager
-def _autocast_in_force(device: str, seen: set[str]) -> Iterator[None]:
+def _autocast_in_force(device: str, seen: set[str], inside: Inside) -> Iterator[None]:
     """Collect the number formats that autocast has in force when modules with floating-point weights are called."""
 
     def look(module: nn.Module, args: Any) -> None:
@@ -97,7 +100,7 @@ def _autocast_in_force(device: str, seen: set[str]) -> Iterator[None]:
     except RuntimeError:  # a device that autocast does not know
         yield
         return
-    handle = register_module_forward_pre_hook(look)
+    handle = register_module_forward_pre_hook(inside.hook(look))
     try:
         yield
     finally:

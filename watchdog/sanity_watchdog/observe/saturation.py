@@ -11,6 +11,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from ..evidence.base import Evidence
 from ..evidence.readings import Unseen
 from ..evidence.units import SaturatedUnits
+from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -40,6 +41,7 @@ class SaturationWatch(Observer):
     def __init__(self) -> None:
         self._modules: dict[int, tuple[str, nn.Module]] = {}
         self._found: list[tuple[int, Tensor]] = []
+        self._inside = Inside()
 
     def start(self, run: Run, at: Moment) -> None:
         modules = {id(m): (plain_name(n), m) for n, m in run.module.named_modules() if type(m) in BOUNDED}
@@ -55,7 +57,7 @@ class SaturationWatch(Observer):
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
-        handle = register_module_forward_hook(self._look)
+        handle = register_module_forward_hook(self._inside.hook(self._look))
         try:
             yield
         finally:
@@ -70,6 +72,7 @@ class SaturationWatch(Observer):
             self._found.append((id(module), ((values > high - edge) | (values < low + edge)).float().mean()))
 
     def output(self, at: Moment, output: Any) -> None:
+        self._inside.tell()
         found, self._found = self._found, []
         if found:
             shares = torch.stack([share for _, share in found])

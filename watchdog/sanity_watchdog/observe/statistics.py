@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from ..evidence.modes import Normalisation, RunningStatistics
 from ..evidence.readings import Unseen
 from .fastpath import has_fast_path
+from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -64,8 +66,7 @@ class StatisticsObserver(Observer):
         mode, self._mode = self._mode, None
         if mode is None:
             return
-        if mode.error is not None:
-            raise mode.error
+        mode.inside.tell()
         self._ask(at, mode)
 
     def _ask(self, at: Moment, mode: "_NormMode") -> None:
@@ -124,17 +125,14 @@ class _NormMode(TorchFunctionMode):
         super().__init__()
         self._known = known
         self.calls: dict[int, list[_Call]] = {}
-        self.error: Exception | None = None
+        self.inside = Inside()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if func is F.batch_norm:
-            try:
-                self._note(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001
-                self.error = error  # it must not reach the user's step; ``output`` tells it
+            self.inside.do(partial(self._note, *args, **kwargs))
         return func(*args, **kwargs)
 
     @torch.no_grad()

@@ -17,8 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.runtime import Stranger
 from .calls import Marks
+from .inside import Inside
 from .placement import Loose
-from .recorder import Recorder, own_work
+from .recorder import Recorder
 from .site import user_line
 
 MAY_MEET = frozenset(
@@ -67,14 +68,14 @@ class Following(TorchFunctionMode):
 
     Attributes:
         met: strangers that met tensors at home, each place once.
-        error: what went wrong in here; nothing is followed after that.
+        inside: what looks in the middle of the step; nothing is followed after its fault.
     """
 
     def __init__(self, loose: Iterable[Loose], recorder: Recorder) -> None:
         super().__init__()
         self._recorder = recorder
         self.met: dict[Stranger, None] = {}
-        self.error: Exception | None = None
+        self.inside = Inside()
         self._strange: Marks[Stranger | None] = Marks()
         for one in loose:
             self._strange.put(one.tensor, Stranger(one.name, "", "", attribute=True))
@@ -84,24 +85,21 @@ class Following(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         inner = _VALUES_ONLY.get(func)
-        self._guarded(lambda: self._look_before(func, args, kwargs))
+        self.inside.do(self._look_before, func, args, kwargs)
         try:
             with nullcontext() if inner is None else self._recorder.paused():
                 out = func(*args, **kwargs)
         finally:
             ashore, self._recorder.ashore = self._recorder.ashore, False
-        if not own_work():
-            if inner and not ashore:
-                self._guarded(lambda: self._recorder.add(inner))
-            self._guarded(lambda: self._follow(func, args, kwargs, out))
+        self.inside.do(self._look_after, inner if not ashore else "", func, args, kwargs, out)
         return out
 
-    def _guarded(self, action: Callable[[], None]) -> None:
-        if self.error is None:
-            try:
-                action()
-            except Exception as error:  # noqa: BLE001
-                self.error = error
+    def _look_after(
+        self, inner: str | None, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
+        if inner:
+            self._recorder.add(inner)
+        self._follow(func, args, kwargs, out)
 
     def _look_before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = list(_tensors((*args, *kwargs.values())))

@@ -1,0 +1,29 @@
+"""Looking without being seen: torch modes of the user's, which may count, change or refuse what they see."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch.utils import _python_dispatch
+
+_NONE: AbstractContextManager[None] = nullcontext()
+
+
+def _zero() -> int:
+    return 0
+
+
+_dispatch_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", _zero)
+_function_modes: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", _zero)
+
+
+def unseen() -> AbstractContextManager[None]:
+    """Whoever's torch modes are active, they see nothing of what is done inside."""
+    return _aside() if _dispatch_modes() or _function_modes() else _NONE
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    disable = getattr(_python_dispatch, "_disable_current_modes", nullcontext)
+    with torch._C.DisableTorchFunction(), disable():
+        yield

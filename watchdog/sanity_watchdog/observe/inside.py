@@ -1,0 +1,39 @@
+"""Our own work in the middle of the user's step."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .aside import unseen
+
+
+class Inside:
+    """Does things where nothing may be raised and nobody's torch modes may see it.
+
+    Attributes:
+        fault: the first exception of our own; nothing is done after it.
+    """
+
+    def __init__(self) -> None:
+        self.fault: Exception | None = None
+
+    def do(self, action: Callable[..., Any], *args: Any) -> None:
+        """Call ``action``; what it raises is kept."""
+        if self.fault is None:
+            try:
+                with unseen():
+                    action(*args)
+            except Exception as error:  # noqa: BLE001
+                self.fault = error
+
+    def hook(self, action: Callable[..., Any]) -> Callable[..., None]:
+        """``action`` as a hook of torch's: nothing is returned, so nothing is changed."""
+        return lambda *args: self.do(action, *args)
+
+    def tell(self) -> None:
+        """Raise the fault, where the run cannot be hurt.
+
+        Raises:
+            Exception: what an action raised.
+        """
+        if self.fault is not None:
+            raise self.fault
