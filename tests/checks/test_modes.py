@@ -103,7 +103,7 @@ def test_a_flip_is_an_error_and_names_its_step() -> None:
     flipped = Resting(name="net", kind="Net", layers=("net.d (Dropout)",), flipped=True)
     alert = only(eval_mode, TrainingModes(resting=(flipped,), modules=5, since=13))
     assert alert.severity is Severity.ERROR
-    assert "since step 13" in alert.message
+    assert "first noticed at step 13" in alert.message
 
 
 def test_dropout_in_evaluation_points_at_the_call() -> None:

@@ -160,7 +160,7 @@ class Borrows(Classifier):
 def test_a_flip_is_told_with_its_step() -> None:
     (alert,) = only(watched(FlipsAt(net()), max_steps=16, max_epochs=-1))
     assert (alert.severity, alert.step) == (Severity.ERROR, 8)
-    assert "since step 6" in alert.message
+    assert "first noticed at step 6" in alert.message
 
 
 def test_modes_that_are_put_back_are_quiet() -> None:

@@ -31,7 +31,10 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     **Why it matters.** The model forgets the other classes in each batch and swings from one to the next; BatchNorm
     learns the statistics of one class.
 
-    **How to fix.** ``DataLoader(..., shuffle=True)``; shuffle the files of a stream and keep a shuffle buffer.
+    **How to fix.** Shuffle; for a stream shuffle its files and keep a shuffle buffer::
+
+        DataLoader(data, 64)                  # before: in the order of the files, class by class
+        DataLoader(data, 64, shuffle=True)    # after
 
     **When to ignore.** Where batches are homogeneous on purpose, such as one speaker or one task per batch.
 
@@ -135,7 +138,10 @@ def batch_of_one(seen: LastBatch) -> Findings:
     **Why it matters.** ``Expected more than 1 value per channel when training``: the run dies at the end of its first
     epoch.
 
-    **How to fix.** ``DataLoader(..., drop_last=True)``, or another batch size.
+    **How to fix.** Drop the last batch, or choose another batch size::
+
+        DataLoader(data, 64, shuffle=True)                    # before: 1,793 samples leave one
+        DataLoader(data, 64, shuffle=True, drop_last=True)    # after
 
     **When to ignore.** Where a sampler of your own never gives such a batch.
 

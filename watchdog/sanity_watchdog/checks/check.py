@@ -1,6 +1,8 @@
 """What a check is: a pure function from evidence to findings, bound to its code, name and severity."""
 
 import inspect
+import re
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +13,20 @@ from ..evidence.base import Evidence
 
 E = TypeVar("E", bound=Evidence)
 P = ParamSpec("P")
+
+
+_LITERAL = re.compile(r"^(.*)::\n\n((?:(?: +.*)?\n)+)", re.M)
+
+
+def fenced(text: str) -> str:
+    """``text`` with the indented code after a ``::`` put between fences."""
+
+    def fence(found: re.Match[str]) -> str:
+        head, code = found[1].rstrip(), textwrap.dedent(found[2]).strip("\n")
+        colon = "" if head.endswith((":", "**")) else ":"
+        return f"{head}{colon}\n\n```python\n{code}\n```\n\n"
+
+    return _LITERAL.sub(fence, text + "\n").rstrip("\n")
 
 
 @dataclass(frozen=True)
@@ -48,7 +64,7 @@ class Check(Generic[E]):
     @property
     def page(self) -> str:
         """The check's page in Markdown."""
-        return inspect.cleandoc(self.function.__doc__ or "")
+        return fenced(inspect.cleandoc(self.function.__doc__ or ""))
 
     @property
     def summary(self) -> str:

@@ -136,7 +136,8 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
 
     **How to fix.** Scale to zero mean and unit deviation with statistics of the training set: ::
 
-        x = (x.float() / 255 - mean) / std
+        x = pixels.float()                       # before: 0 … 255
+        x = (pixels.float() / 255 - mean) / std  # after
         x = (x - train.mean(0)) / train.std(0)
 
     **When to ignore.** Where the scale is meant and the learning rate was tuned to it. A first BatchNorm or LayerNorm,

@@ -27,7 +27,10 @@ def mixed_samples(seen: Dependence) -> Findings:
     and gives another answer for each batch it is evaluated in.
 
     **How to fix.** Look for the axis: ``batch_first=True`` for attention, encoders and RNNs that get ``(batch, time,
-    features)``; ``dim=`` of softmax, mean and norms; ``view`` where ``transpose`` is meant.
+    features)``; ``dim=`` of softmax, mean and norms; ``view`` where ``transpose`` is meant::
+
+        nn.TransformerEncoderLayer(64, 4)                      # before: expects (time, batch, features)
+        nn.TransformerEncoderLayer(64, 4, batch_first=True)    # after
 
     **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
     losses, graphs, pairs that are mixed on purpose, and scores behind a gradient (meta-learning) are not judged.
@@ -70,7 +73,10 @@ def sees_the_future(seen: Dependence) -> Findings:
     **Why it matters.** The model copies the answer: the loss falls to nearly nothing, and generation is noise.
 
     **How to fix.** Pass a causal mask: ``is_causal=True``, ``mask=nn.Transformer.generate_square_subsequent_mask(t)``,
-    a one-way RNN; check the mask's sign and that it reaches every layer.
+    a one-way RNN; check the mask's sign and that it reaches every layer::
+
+        F.scaled_dot_product_attention(q, k, v)                    # before
+        F.scaled_dot_product_attention(q, k, v, is_causal=True)    # after
 
     **When to ignore.** Never where the next token is the target.
 
@@ -103,7 +109,11 @@ def input_ignored(seen: Dependence) -> Findings:
     **Why it matters.** Only the frequency of the labels can be learned.
 
     **How to fix.** Look at ``forward``: a variable that is overwritten, a branch that returns a constant, features that
-    are computed and not used.
+    are computed and not used::
+
+        features = self.encoder(x)
+        return self.head(self.start)    # before
+        return self.head(features)      # after
 
     **When to ignore.** A model of the label frequencies alone.
 

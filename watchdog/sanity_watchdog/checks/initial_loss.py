@@ -190,7 +190,7 @@ def _why_high(seen: FirstLoss) -> str:
     if seen.head_scale > LARGE_HEAD:
         return (
             f"{seen.head or 'the last layer'} is large (rms·√inputs {seen.head_scale:.3g}, usual ≤ 1): "
-            "initialise it with std 1/√inputs; a head drawn by fan-out looks the same"
+            "draw new weights with std 1/√inputs; trained ones may be getting other inputs than they were trained on"
         )
     if seen.common > SHARE * excess:
         head = f" ({seen.head})" if seen.head else ""

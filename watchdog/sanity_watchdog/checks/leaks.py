@@ -30,7 +30,10 @@ def too_good_too_soon(seen: Supervision) -> Findings:
     **Why it matters.** A leak: the validation loss will look the same, the real use will not.
 
     **How to fix.** Take the label, and everything that is computed from it, out of the features; look for duplicates
-    between inputs and targets.
+    between inputs and targets::
+
+        x = table.to_numpy()                          # before: the label is one of the columns
+        x = table.drop(columns="label").to_numpy()    # after
 
     **When to ignore.** Where the task is that easy. One batch trained on again and again (``overfit_batches``) is not
     judged, nor runs that continue another one or start below chance.

@@ -41,8 +41,13 @@ def eval_mode(seen: TrainingModes) -> Findings:
     **How to fix.** ``model.train()`` before ``fit``, or for the part that is named; Lightning keeps each module's mode
     as it finds it, and hubs often return models in eval mode::
 
-        self.backbone = AutoModel.from_pretrained(name)
-        self.backbone.train()
+        self.backbone = AutoModel.from_pretrained(name)            # before: in eval mode
+        self.backbone = AutoModel.from_pretrained(name).train()    # after
+
+    Code that calls ``eval()`` in the middle of training has to call ``train()`` again::
+
+        self.eval(); self.draw_sample()                 # before: every later step trains in eval mode
+        self.eval(); self.draw_sample(); self.train()   # after
 
     **When to ignore.** Where a backbone is fine-tuned with frozen statistics on purpose.
 
@@ -74,7 +79,7 @@ def _resting(seen: TrainingModes, together: Sequence[Resting]) -> Findings:
     else:
         severity = Severity.ERROR if root or flipped else Severity.WARNING
     what = "the whole module trains" if root else f"{len(worst)} modules train" if len(worst) > 1 else "a module trains"
-    since = f" since step {seen.since}" if seen.since is not None and any(r.flipped for r in worst) else ""
+    since = f" (first noticed at step {seen.since})" if seen.since is not None and any(r.flipped for r in worst) else ""
     effect = f"it changes {_count(len(layers), 'layer')}" if layers else "no layer of a known kind depends on it"
     yield eval_mode.alert(
         seen,

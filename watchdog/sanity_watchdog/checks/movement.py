@@ -163,7 +163,10 @@ def decaying_away(seen: Parameters, *, share: float = DECAYED) -> Findings:
     **Why it matters.** Weight decay wins over the gradient: the network becomes a constant. The loss seems to converge,
     at the value of a model that knows nothing.
 
-    **How to fix.** Lower ``weight_decay``, or the product of rate and decay; look whether gradients arrive at all.
+    **How to fix.** Lower ``weight_decay``, or the product of rate and decay; look whether gradients arrive at all::
+
+        SGD(self.parameters(), lr=0.1, weight_decay=0.5)     # before: each step takes 5 % of every weight
+        SGD(self.parameters(), lr=0.1, weight_decay=5e-4)    # after
 
     **When to ignore.** Where weights start large on purpose.
 

@@ -50,7 +50,8 @@ def unused_outputs(seen: LabelHistory) -> Findings:
 
     **How to fix.** Give the head as many outputs as there are classes::
 
-        model.fc = nn.Linear(model.fc.in_features, num_classes)
+        model.fc = nn.Linear(model.fc.in_features, 1000)           # before
+        model.fc = nn.Linear(model.fc.in_features, num_classes)    # after
 
     **When to ignore.** Where further classes come later, or another data set shares the head.
 
@@ -157,7 +158,11 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.
 
-    **How to fix.** Look for scores that are no log-probabilities, targets outside [0, 1] and negative class weights.
+    **How to fix.** Look at the sign, then for scores that are no log-probabilities, targets outside [0, 1] and negative
+    class weights::
+
+        loss = -F.nll_loss(log_p, labels)    # before: nll_loss has its minus already
+        loss = F.nll_loss(log_p, labels)     # after
 
     **When to ignore.** Where a network shall get worse on purpose (unlearning, adversarial steps). Never else;
     likelihoods of densities, which may be negative, are not judged.

@@ -198,7 +198,10 @@ def non_finite_parameter(seen: Parameters) -> Findings:
 
     **How to fix.** Before the first step: look at the initialisation (``torch.empty``) or the loaded checkpoint. Later:
     the step named is the first sample that saw it; look at the loss, the learning rate and eps just before, and run
-    ``Trainer(detect_anomaly=True)`` from the last good checkpoint.
+    ``Trainer(detect_anomaly=True)`` from the last good checkpoint::
+
+        w / w.norm(dim=1, keepdim=True)                    # before: 0/0 for a row of zeros
+        w / w.norm(dim=1, keepdim=True).clamp_min(1e-6)    # after
 
     **When to ignore.** Never in a trainable parameter.
 

@@ -155,7 +155,10 @@ def unsupported_precision(seen: PrecisionOnTargets) -> Findings:
     **Why it matters.** Some pairs fail at once (64-true on MPS), some need a later torch or macOS, and some are
     silently not what was asked: mixed precision by an accelerator of one's own trains in float32.
 
-    **How to fix.** Ask for what the target has: float32 or bf16-mixed on MPS, bf16-true on TPUs.
+    **How to fix.** Ask for what the target has: float32 or bf16-mixed on MPS, bf16-true on TPUs::
+
+        Trainer(accelerator="mps", precision="64-true")       # before
+        Trainer(accelerator="mps", precision="bf16-mixed")    # after
 
     **When to ignore.** When the target is run with another precision than this run.
 

@@ -56,7 +56,9 @@ def stuck_at_chance(seen: Learning) -> Findings:
     gradients, or labels that have nothing to do with the data.
 
     **How to fix.** Scale the inputs, lower the learning rate, use a leaky activation or a normalisation; then check
-    that images and labels belong together. Overfit ten samples: a model that cannot do that is broken.
+    that images and labels belong together. Overfit one batch: a model that cannot do that is broken::
+
+        Trainer(overfit_batches=1, max_epochs=300)    # the loss has to come close to 0
 
     **When to ignore.** Tasks with a long plateau (grokking, parity), and random labels of a smoke test.
 
@@ -141,7 +143,10 @@ def non_finite_loss(seen: LossFinite) -> Findings:
     **Why it matters.** The gradients of such a batch are NaN, and after the step so are all weights they reach.
 
     **How to fix.** By the cause: clean the data; ``drop_last=True``; ``F.cross_entropy`` on the logits instead of
-    ``log(softmax(...))``; bf16 instead of fp16; a lower learning rate.
+    ``log(softmax(...))``; bf16 instead of fp16; a lower learning rate::
+
+        -torch.softmax(z, 1).log()[rows, labels].mean()    # before: the logarithm of 0
+        F.cross_entropy(z, labels)                         # after
 
     **When to ignore.** Never for NaN. Where later losses are finite again (a step that was skipped), it is a warning.
 
@@ -178,7 +183,10 @@ def loss_spike(seen: Losses) -> Findings:
     **Why it matters.** A broken sample, or a step that was too large; Adam's second moments remember it for long.
 
     **How to fix.** Look at that batch; clip gradients (``Trainer(gradient_clip_val=1.0)``); lower the learning rate or
-    warm it up.
+    warm it up::
+
+        Trainer(callbacks=[SanityWatchdog()])                                              # before
+        Trainer(gradient_clip_val=1.0, callbacks=[SanityWatchdog(save_batches=True)])      # after: keeps the batch too
 
     **When to ignore.** Losses with heavy tails by design.
 
@@ -226,7 +234,10 @@ def diverging_loss(seen: Learning) -> Findings:
     ``maximize=True``), or gradients that pile up.
 
     **How to fix.** Look at the sign first: does ``training_step`` return the loss, and is ``maximize`` off? Then divide
-    the learning rate by ten.
+    the learning rate by ten::
+
+        loss = -F.cross_entropy(scores, labels)    # before
+        loss = F.cross_entropy(scores, labels)     # after
 
     **When to ignore.** Losses that are meant to rise are not judged: targets that the model makes itself (GANs,
     Q-learning, contrastive queues) are no targets of the batch. An adversarial head on real labels may be one.

@@ -116,7 +116,10 @@ def unequal_batches(seen: Replicas) -> Findings:
     for it until the process group's time-out (30 minutes by default).
 
     **How to fix.** Let every rank have the same number: ``DistributedSampler`` pads, ``drop_last=True`` cuts; for
-    streams set ``limit_train_batches``.
+    streams set ``limit_train_batches``::
+
+        Trainer(strategy="ddp")                               # before: streams of unequal length
+        Trainer(strategy="ddp", limit_train_batches=1000)     # after: the same on every rank
 
     **When to ignore.** Where the strategy joins uneven inputs, as ``torch.distributed.algorithms.Join`` does.
 

@@ -186,7 +186,10 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
     **Why it matters.** The schedule looks active in the configuration and in the logs of a learning-rate monitor that
     asks the schedule, and has no effect.
 
-    **How to fix.** Set the rate in one place: drop the assignment to ``group["lr"]``, or drop the schedule.
+    **How to fix.** Set the rate in one place: drop the assignment to ``group["lr"]``, or drop the schedule::
+
+        self.optimizers().param_groups[0]["lr"] = 1e-3    # before: in a hook, beside a schedule
+        return [optimizer], [scheduler]                   # after: the schedule alone
 
     **When to ignore.** Where the schedule is kept for its own sake.
 

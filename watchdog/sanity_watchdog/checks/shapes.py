@@ -90,7 +90,10 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
     up and runs it uncompiled, with one warning.
 
     **How to fix.** Look at ``TORCH_LOGS=recompiles``: it names the guard that failed. Keep shapes constant, pass
-    changing numbers as tensors, mark a changing size with ``torch._dynamo.mark_dynamic``.
+    changing numbers as tensors, mark a changing size with ``torch._dynamo.mark_dynamic``::
+
+        self.net(x, 0.99**step)                                    # before: a new constant in each step
+        self.net(x, torch.tensor(0.99**step, device=x.device))     # after
 
     **When to ignore.** While many different modules are compiled one after the other, each for the first time.
 
@@ -123,7 +126,10 @@ def host_read_in_step(seen: HostReads) -> Findings:
     read also ends the graph.
 
     **How to fix.** Keep it a tensor: ``self.log("loss", loss)`` instead of ``loss.item()``, ``torch.where`` instead of
-    ``if``, ``clamp`` instead of ``max(float(n), 1)``.
+    ``if``, ``clamp`` instead of ``max(float(n), 1)``::
+
+        loss = loss / max(float(mask.sum()), 1)    # before
+        loss = loss / mask.sum().clamp(min=1)      # after
 
     **When to ignore.** Where the value is needed, or the step is long.
 

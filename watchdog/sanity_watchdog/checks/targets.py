@@ -168,7 +168,8 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
 
     **How to fix.** Leave padding out of the loss::
 
-        F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad_id)
+        F.cross_entropy(scores.flatten(0, 1), ids.flatten())                         # before
+        F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad_id)    # after
 
     **When to ignore.** Where the repeated token is data, as silence in music or background in rasters.
 

@@ -216,24 +216,23 @@ function inline(text) {
   });
 }
 
-/** A check's page: paragraphs that may begin with a bold heading, and indented code after "::". */
+/** A check's page: code between fences, and paragraphs. */
 function prose(text) {
+  return text.split(/^```\w*\n([\s\S]*?)\n```$/m).flatMap((part, i) => (i % 2 ? [h("pre", {}, part)] : paragraphs(part)));
+}
+
+/** Paragraphs that may begin with a bold heading, and lists. */
+function paragraphs(text) {
   const found = [];
   for (const block of text.split(/\n\s*\n/)) {
-    const lines = block.split("\n");
-    if (lines.every((line) => /^\s{2,}/.test(line))) {
-      const indent = Math.min(...lines.map((line) => line.search(/\S/)));
-      found.push(h("pre", {}, lines.map((line) => line.slice(indent)).join("\n")));
-      continue;
-    }
-    if (lines.every((line) => /^([-*] |\s)/.test(line))) {
+    if (block.split("\n").every((line) => /^([-*] |\s)/.test(line))) {
       const items = block.split(/^[-*] /m).filter((item) => item.trim());
       found.push(h("ul", {}, items.map((item) => h("li", {}, "• ", inline(item.replace(/\s+/g, " ").trim())))));
       continue;
     }
     const heading = /^\*\*([^*]+?)\.?\*\*\s*/.exec(block);
     if (heading) found.push(h("h4", {}, heading[1]));
-    const rest = block.slice(heading ? heading[0].length : 0).replace(/\s+/g, " ").replace(/::$/, ":");
+    const rest = block.slice(heading ? heading[0].length : 0).replace(/\s+/g, " ").trim();
     if (rest) found.push(h("p", {}, inline(rest)));
   }
   return found;
