@@ -16,7 +16,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torchmetrics
-from lightning.pytorch import callbacks
 from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
@@ -24,6 +23,7 @@ from lightning.pytorch.callbacks import (
     LearningRateFinder,
     ModelCheckpoint,
     StochasticWeightAveraging,
+    WeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -286,7 +286,11 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "tensorboard": {"logger": lambda folder: TensorBoardLogger(folder, name="board", version=0)},
     "fast-dev-run": {"fast_dev_run": 3},
     "early-stopping": {"callbacks": lambda: [EarlyStopping("val_loss", patience=1)]},
-    "swa": {"callbacks": lambda: [StochasticWeightAveraging(1e-3, swa_epoch_start=1, annealing_epochs=1)]},
+    "weight-averaging": {"callbacks": lambda: [WeightAveraging()]},
+    "swa": {
+        "max_epochs": 3,
+        "callbacks": lambda: [StochasticWeightAveraging(1e-3, swa_epoch_start=1, annealing_epochs=1)],
+    },
     "backbone-finetuning": {"callbacks": lambda: [BackboneFinetuning(1)]},
     "batch-size-finder": {"callbacks": lambda: [BatchSizeFinder(max_trials=2, init_val=8, steps_per_trial=1)]},
     "lr-finder": {"callbacks": lambda: [LearningRateFinder(num_training_steps=4)]},
@@ -311,8 +315,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "resume": {"resume": True},
     "two-fits": {"fits": 2},
 }
-if hasattr(callbacks, "WeightAveraging"):  # Lightning 2.6
-    CONFIGURATIONS["weight-averaging"] = {"callbacks": lambda: [callbacks.WeightAveraging()]}
     CONFIGURATIONS["ema"] = {"callbacks": lambda: [callbacks.EMAWeightAveraging(decay=0.9)]}
 
 

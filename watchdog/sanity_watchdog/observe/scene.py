@@ -14,7 +14,9 @@ from .batches import elements
 from .names import plain_name
 from .site import line_of, origin
 
-DTYPE = re.compile(r"\bdtypes?\b|scalar type|data ?type|input type .* should be the same", re.IGNORECASE)
+DTYPE = re.compile(
+    r"\bdtypes?\b|scalar type|data ?type|must have the type torch\.|input type .* should be the same", re.IGNORECASE
+)
 DEVICE = re.compile(
     r"on the same device|expected device|different from other tensors on|same device as|Placeholder storage|"
     r"either on cpu or on|\(torch\.(cuda|mps|xpu)\.\w+\) and weight type|meta tensor",
