@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import (
     BackboneFinetuning,
     BatchSizeFinder,
     EarlyStopping,
+    EMAWeightAveraging,
     LearningRateFinder,
     ModelCheckpoint,
     StochasticWeightAveraging,
@@ -287,6 +288,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "fast-dev-run": {"fast_dev_run": 3},
     "early-stopping": {"callbacks": lambda: [EarlyStopping("val_loss", patience=1)]},
     "weight-averaging": {"callbacks": lambda: [WeightAveraging()]},
+    "ema": {"callbacks": lambda: [EMAWeightAveraging(decay=0.9)]},
     "swa": {
         "max_epochs": 3,
         "callbacks": lambda: [StochasticWeightAveraging(1e-3, swa_epoch_start=1, annealing_epochs=1)],
@@ -315,7 +317,6 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "resume": {"resume": True},
     "two-fits": {"fits": 2},
 }
-    CONFIGURATIONS["ema"] = {"callbacks": lambda: [callbacks.EMAWeightAveraging(decay=0.9)]}
 
 
 def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "") -> dict[str, str]:
