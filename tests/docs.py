@@ -6,7 +6,7 @@ from pathlib import Path
 from sanity_watchdog.checks import CHECKS
 from sanity_watchdog.reports.catalogue import catalogue, table
 
-from .figures import cost, detection
+from .figures import cost, detection, others
 from .gallery import EXAMPLES, overview
 
 ROOT = Path(__file__).parents[1]
@@ -16,6 +16,7 @@ SECTIONS = {
     "checks": lambda: table("watchdog/sanity_watchdog/checks/README.md"),
     "detection": detection,
     "cost": cost,
+    "others": others,
 }
 
 

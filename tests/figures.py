@@ -1,7 +1,8 @@
 """Tables of the README from the results that the benchmarks left in ``tests/benchmarks/*.json``.
 
 ``overhead.json`` is what ``python -m tests.benchmarks.overhead --json`` writes; ``corpus.json`` holds name, seed,
-alarms and error of each run of ``python -m tests.corpus --json``: ``python -m tests.figures RESULT…`` makes it.
+alarms and error of each run of ``python -m tests.corpus --json``: ``python -m tests.figures RESULT…`` makes it;
+``others.json`` holds figures of other tools, with who measured them and on what.
 """
 
 import json
@@ -57,6 +58,17 @@ def detection() -> str:
         strays = sum(len(r.strays) for r in faulty) / max(len(faulty), 1)
         accused = sum(bool(r.strays) for r in healthy)
         lines.append(f"| {seed} | {len(faulty)} | {named} | {first} | {strays:.2f} | {len(healthy)} | {accused} |")
+    return "\n".join(lines) + "\n"
+
+
+def others() -> str:
+    """Published or measured figures of other tools, none of them on the runs of the tables above."""
+    lines = [
+        "| tool | faults named | healthy runs accused | cost of a step | measured by, and on |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for row in _read("others"):
+        lines.append("| " + " | ".join(row[key] for key in ("tool", "named", "accused", "cost", "measured")) + " |")
     return "\n".join(lines) + "\n"
 
 
