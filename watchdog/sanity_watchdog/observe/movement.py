@@ -16,7 +16,6 @@ from .names import parameter_names, parameter_owners
 from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
-from .structure import row_numbers
 from .tensors import Measuring
 
 EARLY = 6
@@ -248,9 +247,17 @@ def _packed(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
     return torch.cat([samples[n].detach().float() for n in names])
 
 
+def _row_numbers(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
+    """Which of ``names`` each element of their joined samples belongs to, ``(N,)``; waits for nothing."""
+    device = samples[names[0]].device
+    sizes = [samples[n].numel() for n in names]
+    counts = torch.tensor(sizes).to(device, non_blocking=True)
+    return torch.repeat_interleave(torch.arange(len(names), device=device), counts, output_size=sum(sizes))
+
+
 def _sums(values: Tensor, samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
     """``(P, K)`` sums over each parameter's rows of packed ``values``, shape ``(N, K)``."""
-    return values.new_zeros(len(names), values.shape[1]).index_add_(0, row_numbers(samples, names), values)
+    return values.new_zeros(len(names), values.shape[1]).index_add_(0, _row_numbers(samples, names), values)
 
 
 def _chosen(names: list[str], values: Mapping[str, Tensor]) -> set[str]:

@@ -1,6 +1,5 @@
 """Watches what parameters hold, from before the first step to the end of the run."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -15,7 +14,7 @@ from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
 from .strided import measurable
-from .structure import equal_rows, has_mask, smallest, stacked
+from .structure import equal_rows, has_mask, stacked
 from .tensors import Measuring, Statistics, part
 
 SETTLED = 5
@@ -31,16 +30,13 @@ class Reading:
 
     attempt: int
     rows: list[Statistics] = field(default_factory=list)
-    least: dict[str, float] = field(default_factory=dict)
     equal: dict[str, bool] = field(default_factory=dict)
     no_gradient: dict[str, bool] = field(default_factory=dict)
 
     def states(self) -> Iterator[tuple[str, State, int]]:
         """Name, state and size of the sample of each parameter."""
         for row in self.rows:
-            least = self.least.get(row.name, math.inf)
-            state = State(self.attempt, row.largest, row.norm, row.zero_share, least if least < math.inf else math.nan)
-            yield row.name, state, row.seen
+            yield row.name, State(self.attempt, row.largest, row.norm, row.zero_share, row.smallest), row.seen
 
 
 class ParameterObserver(Observer):
@@ -136,10 +132,6 @@ class ParameterObserver(Observer):
         _flags(at, {n: same for n, p in alike.items() if (same := equal_rows(p)) is not None}, reading.equal)
         gradients = {n: g for n, p in zero.items() if isinstance(g := measurable(p.grad), Tensor)}
         _flags(at, {n: (g == 0).all() for n, g in gradients.items()}, reading.no_gradient)
-        phase = 7 * self._samples
-        matrices = {n: p for n, p in chosen.items() if p.requires_grad and p.ndim > 1}
-        for names, values in smallest(self._measuring.samples(matrices, phase=phase)):
-            at.ask({"least": values}, _into(reading.least, names))
 
         def arrived(rows: list[Statistics]) -> Iterator[Evidence]:
             reading.rows = rows
@@ -147,7 +139,7 @@ class ParameterObserver(Observer):
             tags = {**at.tags(), **({"stage": "start"} if first else {})}
             yield Parameters(**tags, attempt=reading.attempt, traces=tuple(self._traces.values()))
 
-        self._measuring.take(chosen, phase=phase).ask(at, arrived)
+        self._measuring.take(chosen, phase=7 * self._samples, smallest=True).ask(at, arrived)
 
 
 def _flags(at: Moment, flags: Mapping[str, Tensor], found: dict[str, bool]) -> None:
@@ -155,7 +147,7 @@ def _flags(at: Moment, flags: Mapping[str, Tensor], found: dict[str, bool]) -> N
         at.ask({"flags": values}, _into(found, names))
 
 
-def _into(found: dict[str, float] | dict[str, bool], names: list[str]) -> Callable[[Mapping[str, Tensor]], None]:
+def _into(found: dict[str, bool], names: list[str]) -> Callable[[Mapping[str, Tensor]], None]:
     def reader(values: Mapping[str, Tensor]) -> None:
         for tensor in values.values():
             found.update(zip(names, tensor.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What the statistics of a parameter do not show: equal units, masks beside it, its smallest magnitudes."""
+"""What the statistics of a parameter do not show: equal units, masks beside it."""
 
 from collections.abc import Iterator, Mapping
 
@@ -25,28 +25,6 @@ def has_mask(owner: nn.Module | None, parameter: Tensor) -> bool:
         return False
     tensors = [*owner.buffers(), *(v for v in vars(owner).values() if isinstance(v, Tensor))]
     return any(t.shape == parameter.shape for t in tensors)
-
-
-def smallest(samples: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:
-    """Smallest magnitude but zero of each sample, as ``(names, (P,) float32)`` per device; inf where all are zero."""
-    devices: dict[torch.device, list[str]] = {}
-    for name, values in samples.items():
-        devices.setdefault(values.device, []).append(name)
-    for device, names in devices.items():
-        packed = torch.cat([samples[n].float() for n in names]).abs_()
-        least = torch.full((len(names),), torch.inf, dtype=torch.float32, device=device)
-        yield (
-            names,
-            least.scatter_reduce_(0, row_numbers(samples, names), packed.masked_fill_(packed == 0, torch.inf), "amin"),
-        )
-
-
-def row_numbers(samples: Mapping[str, Tensor], names: list[str]) -> Tensor:
-    """Which of ``names`` each element of their joined samples belongs to, ``(N,)``; waits for nothing."""
-    device = samples[names[0]].device
-    sizes = [samples[n].numel() for n in names]
-    counts = torch.tensor(sizes).to(device, non_blocking=True)
-    return torch.repeat_interleave(torch.arange(len(names), device=device), counts, output_size=sum(sizes))
 
 
 def stacked(flags: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:

@@ -11,6 +11,7 @@
 ``take`` queues device work and returns; it reads nothing back. Its temporaries stay below 1 MiB for any model.
 """
 
+import bisect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -35,8 +36,11 @@ EDGES = (-25, -24, -23, -22, -20, -18, -14, -6, 2, 10)
 ZERO, BAD, TINY = 0, 1, 2
 """Bins of exact zeros, of NaN and infinities, and of what is below the first edge."""
 BINS = TINY + len(EDGES) + 1
-EXACT, FORMATS = 2, 2
-WIDTH = EXACT + FORMATS + BINS
+LAYOUTS = {torch.float32: (torch.int32, 23, 255, 127), torch.float64: (torch.int64, 52, 2047, 1023)}
+"""Integer of the same width, bits of the fraction, largest exponent field (NaN, infinity) and exponent bias."""
+EXACT = 2
+HALF, FINER, SMALLEST, FIRST_BIN = range(EXACT, EXACT + 4)
+WIDTH = FIRST_BIN + BINS
 HALF_LIMIT = 65504.0
 
 
@@ -52,6 +56,7 @@ class Statistics:
         norm: exact L2 norm in float32, infinite beyond its range; NaN for a difference or float8.
         half: sampled non-zero finite elements that float16 holds exactly (0 unless formats were asked for).
         finer: of these, elements that bfloat16 cannot hold.
+        smallest: smallest non-zero magnitude in the sample; NaN where there is none, or it was not asked for.
         bins: sampled elements by octave: zeros, non-finite, below 2^-25, then from each of ``EDGES`` to the next.
     """
 
@@ -62,6 +67,7 @@ class Statistics:
     norm: float
     half: int
     finer: int
+    smallest: float
     bins: tuple[int, ...]
 
     @property
@@ -131,9 +137,18 @@ class Found:
 
 def statistics(names: list[str], numels: list[int], seen: list[int], table: Tensor) -> list[Statistics]:
     """Rows of a ``(P, WIDTH)`` table."""
-    first = EXACT + FORMATS
     return [
-        Statistics(name, numel, n, row[0], row[1], int(row[2]), int(row[3]), tuple(map(int, row[first:])))
+        Statistics(
+            name,
+            numel,
+            n,
+            row[0],
+            row[1],
+            int(row[HALF]),
+            int(row[FINER]),
+            row[SMALLEST] if row[SMALLEST] < math.inf else math.nan,
+            tuple(map(int, row[FIRST_BIN:])),
+        )
         for name, numel, n, row in zip(names, numels, seen, table.tolist(), strict=True)
     ]
 
@@ -152,7 +167,7 @@ class Measuring:
     def __init__(self, total: int = TOTAL, most: int = MOST) -> None:
         self._total, self._most = total, most
         self._segments: dict[tuple[torch.device, tuple[int, ...]], Tensor] = {}
-        self._edges: dict[torch.device, Tensor] = {}
+        self._bin_of: dict[tuple[torch.device, torch.dtype], Tensor] = {}
 
     @torch.no_grad()
     def take(
@@ -161,6 +176,7 @@ class Measuring:
         *,
         phase: int = 0,
         formats: bool = False,
+        smallest: bool = False,
         since: Mapping[str, Tensor] | None = None,
     ) -> Found:
         """Queue the measurement.
@@ -169,6 +185,7 @@ class Measuring:
             tensors: tensors by name, in the order that the rows shall have (grouped by device and dtype).
             phase: where the samples begin; another number each time.
             formats: also count which elements float16 holds exactly, to tell what the values passed through.
+            smallest: also look for the smallest magnitude.
             since: earlier ``samples`` of some of them with this ``phase``; those are measured as the difference.
         """
         groups, skipped = self._grouped(tensors)
@@ -176,6 +193,7 @@ class Measuring:
         tables = []
         for (device, _), group in groups.items():
             table = torch.zeros(len(group), WIDTH, dtype=torch.float32, device=device)
+            table[:, SMALLEST] = math.inf
             numels = [t.numel() for t in (tensors[name] for name, _ in group) if t is not None]
             seen: list[int] = []
             step = max(1, CHUNK // most)
@@ -186,7 +204,7 @@ class Measuring:
                     views = [v - since[n] if n in since else v for v, (n, _) in zip(views, round_, strict=True)]
                 counts = tuple(map(len, views))
                 seen += counts
-                self._count(torch.cat(views), counts, table[i : i + step], formats)
+                self._count(torch.cat(views), counts, table[i : i + step], formats, smallest)
             table[:, :EXACT] = extremes([t for _, t in group])
             if since:
                 self._sampled_extremes(group, table, most, phase, since)
@@ -226,25 +244,35 @@ class Measuring:
             self._segments[device, counts] = rows.to(device, torch.int32)
         return self._segments[device, counts]
 
-    def _count(self, values: Tensor, counts: tuple[int, ...], table: Tensor, formats: bool) -> None:
-        """Count the packed ``values`` into the rows of ``table``; ``frexp`` gives |x| = m 2^e, m in [1/2, 1)."""
+    def _bins(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """Column of the table by exponent field; zeros share theirs with the smallest numbers."""
+        if (device, dtype) not in self._bin_of:
+            _, _, largest, bias = LAYOUTS[dtype]
+            bins = [TINY + bisect.bisect(EDGES, field - bias) for field in range(largest)] + [BAD]
+            self._bin_of[device, dtype] = torch.tensor(bins, device=device).add_(FIRST_BIN)
+        return self._bin_of[device, dtype]
+
+    def _count(self, values: Tensor, counts: tuple[int, ...], table: Tensor, formats: bool, smallest: bool) -> None:
+        """Count the packed ``values`` into the rows of ``table``; the bin follows from the exponent's own bits."""
         device = values.device
-        if device not in self._edges:
-            self._edges[device] = torch.tensor(EDGES, device=device, dtype=torch.int32)
-        x = values if values.dtype in (torch.float32, torch.float64) else values.float()
-        segment = self._segment(counts, device)
-        zero, bad = x == 0, ~x.isfinite()
-        index = torch.bucketize(torch.frexp(x).exponent.sub_(1), self._edges[device], right=True).add_(TINY)
-        index.masked_fill_(zero, ZERO).masked_fill_(bad, BAD).add_(segment).add_(EXACT + FORMATS)
+        x = values if values.dtype in LAYOUTS else values.float()
+        integer, fraction, largest, _ = LAYOUTS[x.dtype]
+        exponent = x.view(integer).bitwise_right_shift(fraction).bitwise_and_(largest)
+        segment, zero = self._segment(counts, device), x == 0
+        index = self._bins(device, x.dtype).index_select(0, exponent).masked_fill_(zero, FIRST_BIN + ZERO)
+        index.add_(segment)
         one = torch.ones(1, dtype=torch.float32, device=device)
         flat = table.view(-1)
         flat.scatter_add_(0, index, one.expand(len(x)))
         if formats:
-            live = (zero | bad).logical_not_()
+            live = (zero | (exponent == largest)).logical_not_()
             half = (x.half() == x).logical_and_(live)
             rows = segment.long()
-            flat.scatter_add_(0, rows + EXACT, half.float())
-            flat.scatter_add_(0, rows + EXACT + 1, half.logical_and_(x.bfloat16() != x).float())
+            flat.scatter_add_(0, rows + HALF, half.float())
+            flat.scatter_add_(0, rows + FINER, half.logical_and_(x.bfloat16() != x).float())
+        if smallest:
+            magnitudes = x.abs().masked_fill_(zero, math.inf).float()
+            flat.scatter_reduce_(0, segment.long().add_(SMALLEST), magnitudes, "amin")
 
     def _sampled_extremes(
         self, group: list[tuple[str, Tensor]], table: Tensor, most: int, phase: int, since: Mapping[str, Tensor]
