@@ -10,7 +10,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .alerts import Alert, Severity
-    from .callback import CompatibilityWatch, GradientWatch, LossWatch, ParameterWatch, SanityWatchdog
+    from .callback import SanityWatchdog
+    from .concerns import CompatibilityWatch, GradientWatch, LossWatch, ParameterWatch
     from .policy import SanityCheckFailed
     from .portability.placement import check_placement
     from .testing import assert_trains
@@ -20,10 +21,10 @@ _HOMES = {
     "Severity": "alerts",
     "SanityCheckFailed": "policy",
     "SanityWatchdog": "callback",
-    "LossWatch": "callback",
-    "GradientWatch": "callback",
-    "ParameterWatch": "callback",
-    "CompatibilityWatch": "callback",
+    "LossWatch": "concerns",
+    "GradientWatch": "concerns",
+    "ParameterWatch": "concerns",
+    "CompatibilityWatch": "concerns",
     "assert_trains": "testing",
     "check_placement": "portability.placement",
 }

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from lightning.pytorch import Callback
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from . import adapter
 from .alerts import Alert
 from .checks import CHECKS
+from .guard import harmless
 from .logger import DiagnosticsLogger
 from .observe.aside import unseen
 from .observe.registry import OBSERVERS
@@ -22,24 +23,6 @@ from .sinks import default_sinks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
-
-P = ParamSpec("P")
-S = TypeVar("S", bound="SanityWatchdog")
-
-
-def _harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
-
-    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            hook(self, *args, **kwargs)
-        except SanityCheckFailed:
-            raise
-        except Exception as error:  # noqa: BLE001
-            self._own_fault(hook.__name__, error)
-
-    functools.update_wrapper(guarded, hook)
-    return guarded
 
 
 class SanityWatchdog(Callback):
@@ -164,7 +147,7 @@ class SanityWatchdog(Callback):
     def _own_sinks(self) -> Sequence[Sink]:
         return default_sinks()
 
-    @_harmless
+    @harmless
     def _begin(self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]) -> None:
         self._end_watch()
         self._validated = False
@@ -198,12 +181,12 @@ class SanityWatchdog(Callback):
             self._watch.start(run, adapter.logged_step(trainer), trainer.current_epoch)
         return self._watch
 
-    @_harmless
+    @harmless
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         if not adapter.has_lazy(pl_module):
             self._looking(trainer, pl_module, complete=False)
 
-    @_harmless
+    @harmless
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._lazy = adapter.has_lazy(pl_module)
         if not self._lazy:
@@ -217,7 +200,7 @@ class SanityWatchdog(Callback):
 
     # -- one step
 
-    @_harmless
+    @harmless
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
             self._lazy = False
@@ -232,17 +215,17 @@ class SanityWatchdog(Callback):
                 self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
             self._enforce(watch, "batch")
 
-    @_harmless
+    @harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         if self._watch is not None:
             self._watch.tell("before_backward", loss)
 
-    @_harmless
+    @harmless
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         if self._watch is not None:
             self._watch.tell("after_backward")
 
-    @_harmless
+    @harmless
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         if (watch := self._watch) is not None:
             first = watch.attempts == 0
@@ -250,26 +233,26 @@ class SanityWatchdog(Callback):
             if first:
                 self._enforce(watch, "first")
 
-    @_harmless
+    @harmless
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._watch is not None:
             self._watch.tell("after_optimizer_step", optimizer)
 
-    @_harmless
+    @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         if (watch := self._watch) is not None:
             self._wrapped.undo()
             watch.batch_end(outputs)
             self._enforce(watch, "after")
 
-    @_harmless
+    @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         if self._watch is not None:
             self._watch.tell("epoch_end")
 
     # -- validation
 
-    @_harmless
+    @harmless
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
@@ -282,7 +265,7 @@ class SanityWatchdog(Callback):
         if batch_idx == dataloader_idx == 0:
             watch.tell("validation_start")
 
-    @_harmless
+    @harmless
     def on_validation_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
@@ -291,7 +274,7 @@ class SanityWatchdog(Callback):
             self._wrapped.undo()
             self._watch.validation_batch_end()
 
-    @_harmless
+    @harmless
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         if (watch := self._watch) is not None:
             watch.tell("validation_end")
@@ -301,7 +284,7 @@ class SanityWatchdog(Callback):
 
     # -- the end, one way or another
 
-    @_harmless
+    @harmless
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if (watch := self._watch) is not None:
             watch.end()
@@ -310,7 +293,7 @@ class SanityWatchdog(Callback):
             if failure is not None:
                 raise failure
 
-    @_harmless
+    @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._wrapped.undo()
         stopped = isinstance(exception, SanityCheckFailed)
@@ -318,7 +301,7 @@ class SanityWatchdog(Callback):
             self._watch.failed(exception)
         self._finish(stopped)
 
-    @_harmless
+    @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
             self._finish()
@@ -349,27 +332,3 @@ class SanityWatchdog(Callback):
         if self._logger is not None:
             with contextlib.suppress(Exception):
                 self._logger.own_fault(f"hook {hook}", error)
-
-
-class LossWatch(SanityWatchdog):
-    """The first loss, labels, data and outputs (``WD1xx``) only."""
-
-    selection = ("WD1",)
-
-
-class GradientWatch(SanityWatchdog):
-    """Gradients and number formats (``WD2xx``) only."""
-
-    selection = ("WD2",)
-
-
-class ParameterWatch(SanityWatchdog):
-    """Parameters and optimizers (``WD3xx``) only."""
-
-    selection = ("WD3",)
-
-
-class CompatibilityWatch(SanityWatchdog):
-    """Device, dtype and portability (``WD4xx``) only."""
-
-    selection = ("WD4",)

@@ -1,10 +1,10 @@
 """One fit under observation: moments go to the observers, what they hand over to the logger."""
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch.optim import Optimizer
 
@@ -14,27 +14,14 @@ from .evidence.ranks import RankPrint
 from .exchange import Exchange
 from .logger import DiagnosticsLogger
 from .observe.aside import unseen
+from .observe.hooks import Hooks
 from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
-from .observe.observer import EVERY_STEP, IN_SAMPLES, Observer
+from .observe.observer import Observer
 from .observe.run import Run
 from .observe.sampling import SETTLED, next_sample, sampled
 from .policy import SanityCheckFailed
 
-Hooks: TypeAlias = defaultdict[str, list[tuple[Observer, Callable[..., Any]]]]
-
-STEP = frozenset(
-    (
-        "batch",
-        "output",
-        "before_backward",
-        "after_backward",
-        "before_optimizer_step",
-        "after_optimizer_step",
-        "batch_end",
-    )
-)
-"""Moments that every step has: not all of them are told to everyone."""
 PATIENCE = 64
 """Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
 is sampled by batches."""
@@ -63,20 +50,7 @@ class Watch:
         self._batch_attempts = 0
         self._waiting: deque[Moment] = deque()
         self._next_sample = -1
-        self._all: Hooks = defaultdict(list)
-        self._early: Hooks = defaultdict(list)
-        self._late: Hooks = defaultdict(list)
-        for observer in observers:
-            for name in (n for n in vars(Observer) if not n.startswith("_") and n != "codes"):
-                if getattr(type(observer), name) is getattr(Observer, name):
-                    continue
-                method = getattr(observer, name)
-                self._all[name].append((observer, method))
-                if name not in STEP or not hasattr(method, IN_SAMPLES):
-                    self._early[name].append((observer, method))
-                if name not in STEP or hasattr(method, EVERY_STEP):
-                    self._late[name].append((observer, method))
-        self._told = self._all
+        self._hooks = Hooks(observers)
 
     # -- moments
 
@@ -88,7 +62,7 @@ class Watch:
         self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
         with unseen():
-            for observer, method in self._all["start"]:
+            for observer, method in self._hooks.everyone["start"]:
                 self._call(observer, method, run, self.now)
         self._settle(self.now)
 
@@ -107,7 +81,7 @@ class Watch:
             now = self.now = Moment(run=self.run, sampled=due, sync=sync)
         now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
         settled = self.attempts >= SETTLED and self.batches >= SETTLED
-        self._told = self._all if due else self._late if settled else self._early
+        self._hooks.choose(due, settled)
         self.tell("batch", batch)
 
     def _due(self) -> bool:
@@ -122,7 +96,7 @@ class Watch:
     def validation_batch(self, batch: Any, step: int, epoch: int) -> None:
         """The first validation batch begins."""
         self.now = Moment(run=self.run, step=step, epoch=epoch, sampled=True, sync=True, stage="validation", data=batch)
-        self._told = self._all
+        self._hooks.choose(sampled=True, settled=False)
         self.tell("validation_batch", batch)
 
     def validation_batch_end(self) -> None:
@@ -169,7 +143,7 @@ class Watch:
     def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
         """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in tuple(self._all[hook]):
+        for observer, method in tuple(self._hooks.everyone[hook]):
             for scope in self._scopes(observer, method, *args):
                 if self._call(observer, scope.__enter__) is not _FAILED:
                     entered.append((observer, scope))
@@ -209,7 +183,7 @@ class Watch:
 
     def close(self) -> None:
         """The fit is over, one way or another."""
-        for observer, method in self._all["close"]:
+        for observer, method in self._hooks.everyone["close"]:
             self._call(observer, method)
 
     def _with_ranks(self, action: Callable[[Assembly], Any]) -> Any:
@@ -257,7 +231,7 @@ class Watch:
     # -- from observers to the logger
 
     def _tell(self, hook: str, at: Moment, *args: Any) -> None:
-        told = self._told[hook]
+        told = self._hooks.told[hook]
         if not told:
             return
         with unseen():
@@ -275,11 +249,9 @@ class Watch:
             return _FAILED
 
     def _drop(self, observer: Observer, error: Exception) -> None:
-        """This observer looks no more; lists that are being gone through stay as they are."""
+        """This observer looks no more."""
         self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
-        for hooks in (self._all, self._early, self._late):
-            for name, methods in hooks.items():
-                hooks[name] = [pair for pair in methods if pair[0] is not observer]
+        self._hooks.drop(observer)
         self.logger.flush(self.now.step)
 
     def _guard(self, what: str, action: Callable[[], Any]) -> Any:

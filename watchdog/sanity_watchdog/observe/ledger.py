@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+READABLE = (torch.float32, torch.float64, torch.float16)
+"""Formats that are looked at where they lie on the host."""
+
 
 class Column:
     """A ring of ``rows`` numbers on one device; ``slots[i]`` is where row ``i`` goes.
@@ -60,3 +63,8 @@ def unrolled(
         rows = zip(filled[name], ring.tolist(), strict=True)
         out[name] = dict(sorted((batch, number) for batch, number in rows if batch > since))
     return out
+
+
+def number_on_host(value: Tensor) -> float | None:
+    """The value of a tensor of one element that lies on the host, where nothing has to be waited for; else None."""
+    return value.item() if value.is_cpu and value.dtype in READABLE else None

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from ..evidence.loop import GraphsKept, Progress
 from .moment import Moment
 from .observer import Observer, in_samples
+from .sampling import DENSE
 from .scaler import inner
 
 TELLING = (8, 512)
@@ -118,7 +119,7 @@ class GraphObserver(Observer):
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if not self._marked or self._marked[-1].attempt != at.attempt:
+        if not self._marked or self._marked[-1].attempt < at.attempt - (at.attempt > DENSE):
             marker = mark(loss)
             if marker is not None:
                 self._marked.append(_Marked(marker, at.attempt, at.step, at.epoch))

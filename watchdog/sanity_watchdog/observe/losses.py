@@ -26,6 +26,7 @@ from .names import parameter_names
 from .objective import custom_function, enters_as_sum
 from .observer import Observer, in_samples, is_plain
 from .run import Run
+from .sampling import DENSE
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
@@ -52,11 +53,10 @@ class LossCalls(Observer):
         self._by_hand: tuple[LossCall, Numbers] | None = None
         self._labels = LabelLedger()
         self._logs: dict[tuple[str, str], bool] = {}
+        self._looked: dict[tuple[str, str], int] = {}
         self._batch_size = 0
         self._has_ids = False
         self._interception: Interception | None = None
-
-    # -- the step
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.trace is not None:
@@ -103,6 +103,9 @@ class LossCalls(Observer):
             self._logs[site] = call.logs
         else:
             call.logs = self._logs.get(site, False)
+        if at.attempt > DENSE and self._looked.get(site) == at.batch - 1:
+            return  # the second of a pair of samples sees the same
+        self._looked[site] = at.batch
         given = [t for a in call.arguments.values() for t in tensors_of(a, 1)]
         strange = next((type(t).__name__ for t in given if not is_plain(t)), "")
         if call.traced or strange:
@@ -178,8 +181,6 @@ class LossCalls(Observer):
         elif trace is not None and at.sync and not isinstance(loss, torch.nn.Parameter) and float(loss.detach().sum()):
             # a new leaf made of a number; a zero is how people skip a batch
             at.emit(DetachedLoss(attached=False, cut=trace.read, **at.tags()))
-
-    # -- from measurements to evidence
 
     def _ask(self, at: Moment, loss: Tensor | None) -> None:
         """Send what was measured, now that the step's loss is known (or will not be)."""

@@ -18,7 +18,7 @@ from . import loaders
 from .batches import Element, Step, elements, follow
 from .hazards import hazards
 from .labels import Labels
-from .ledger import Column, Ledger, unrolled
+from .ledger import Column, Ledger, number_on_host, unrolled
 from .moment import Moment
 from .observer import Observer, every_step, in_samples, loss_of
 from .run import Run
@@ -32,9 +32,6 @@ RECENT = 128
 """Losses in the evidence."""
 ORDER = 64
 """Batches in the evidence about the order of labels."""
-READABLE = (torch.float32, torch.float64, torch.float16)
-"""Formats of a loss that can be looked at where it lies on the host. After the first ``SETTLED`` batches only
-sampled ones are recorded then, and those with a loss that is not finite."""
 
 
 @dataclass
@@ -83,7 +80,7 @@ class Progress(Observer):
     @every_step
     def batch(self, at: Moment, batch: Any) -> None:
         if at.sampled or at.batch < SETTLED or not self._on_host:
-            self._note_batch(at)
+            self._note_batch(at)  # later, where a loss can be looked at, only when it is not finite
 
     def _note_batch(self, at: Moment) -> None:
         if self._sums is None:
@@ -100,7 +97,7 @@ class Progress(Observer):
 
     def _note_loss(self, at: Moment, output: Any, scale: float) -> None:
         loss = loss_of(output)
-        number = None if loss is None else _on_host(loss)
+        number = None if loss is None else number_on_host(loss)
         self._on_host = number is not None
         if number is not None:
             self._note_number(at, number * scale)
@@ -140,7 +137,7 @@ class Progress(Observer):
     def batch_end(self, at: Moment, output: Any) -> None:
         if self._on_host and not at.sampled and type(output) is dict:  # the short way of nearly every step
             loss = output.get("loss")
-            number = _on_host(loss) if type(loss) is Tensor and loss.numel() == 1 else None
+            number = number_on_host(loss) if type(loss) is Tensor and loss.numel() == 1 else None
             if number is not None:
                 self._note_number(at, number)
                 return
@@ -279,15 +276,6 @@ class Progress(Observer):
         found = labels.extremes()
         if found is not None:
             yield TargetRange(**found, **at.tags())
-
-
-def _on_host(loss: Tensor) -> float | None:
-    """The value of a loss that lies on the host; a dispatch mode of the user's sees nothing of it."""
-    if not loss.is_cpu or loss.dtype not in READABLE:
-        return None
-    if loss.requires_grad:
-        loss = loss.detach()
-    return float(loss.numpy().item() if torch._C._len_torch_dispatch_stack() else loss.item())
 
 
 def _batch_of(failure: LossFinite | None) -> int:

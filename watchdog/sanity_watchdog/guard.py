@@ -1,0 +1,33 @@
+"""The wall between the watchdog and the run."""
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from .policy import SanityCheckFailed
+
+P = ParamSpec("P")
+
+
+class Faultable(Protocol):
+    """What can be told of a fault of its own."""
+
+    def _own_fault(self, hook: str, error: Exception) -> None: ...
+
+
+S = TypeVar("S", bound=Faultable)
+
+
+def harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
+
+    def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            hook(self, *args, **kwargs)
+        except SanityCheckFailed:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._own_fault(hook.__name__, error)
+
+    functools.update_wrapper(guarded, hook)
+    return guarded

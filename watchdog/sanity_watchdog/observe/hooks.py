@@ -1,0 +1,56 @@
+"""Which observers are told of which moments of a run."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from .observer import EVERY_STEP, IN_SAMPLES, Observer
+
+Methods: TypeAlias = list[tuple[Observer, Callable[..., Any]]]
+
+OF_A_STEP = frozenset(
+    (
+        "batch",
+        "output",
+        "before_backward",
+        "after_backward",
+        "before_optimizer_step",
+        "after_optimizer_step",
+        "batch_end",
+    )
+)
+"""Moments that every step has; all others are told to everyone who has a method for them."""
+
+
+class Hooks:
+    """Methods of observers by the name of their moment.
+
+    Attributes:
+        everyone: all methods.
+        told: those that are called now; see ``choose``.
+    """
+
+    def __init__(self, observers: Iterable[Observer]) -> None:
+        self.everyone: dict[str, Methods] = defaultdict(list)
+        self._early: dict[str, Methods] = defaultdict(list)
+        self._settled: dict[str, Methods] = defaultdict(list)
+        names = [n for n in vars(Observer) if not n.startswith("_") and n != "codes"]
+        for observer in observers:
+            for name in (n for n in names if getattr(type(observer), n) is not getattr(Observer, n)):
+                method = getattr(observer, name)
+                self.everyone[name].append((observer, method))
+                if name not in OF_A_STEP or not hasattr(method, IN_SAMPLES):
+                    self._early[name].append((observer, method))
+                if name not in OF_A_STEP or hasattr(method, EVERY_STEP):
+                    self._settled[name].append((observer, method))
+        self.told: dict[str, Methods] = self.everyone
+
+    def choose(self, sampled: bool, settled: bool) -> None:
+        """A step begins: a sampled one or not, in a run that has settled or not."""
+        self.told = self.everyone if sampled else self._settled if settled else self._early
+
+    def drop(self, observer: Observer) -> None:
+        """This one looks no more; lists that are being gone through stay as they are."""
+        for table in (self.everyone, self._early, self._settled):
+            for name, methods in table.items():
+                table[name] = [pair for pair in methods if pair[0] is not observer]
