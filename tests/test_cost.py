@@ -21,11 +21,11 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
-from sanity_watchdog.observe import aside
+from sanity_watchdog.observe import aside, progress
 from sanity_watchdog.observe.data import FIRST
 from sanity_watchdog.observe.observer import is_plain
 from sanity_watchdog.observe.packet import Packet
-from sanity_watchdog.observe.sampling import sampled
+from sanity_watchdog.observe.sampling import SETTLED, sampled
 from sanity_watchdog.watch import Watch
 
 from .runs import Classifier, Manual, assert_awake, blobs, loader, mlp, trainer
@@ -175,14 +175,22 @@ WORK: dict[str, tuple[Callable[[], L.LightningModule], Callable[[], Any], dict[s
 }
 
 
-@pytest.mark.parametrize("work", WORK)
-def test_operators_are_few_and_nothing_is_read_between_samples(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+def run_of(monkeypatch: pytest.MonkeyPatch, work: str) -> tuple[list[Step], int]:
+    """Steps of 70 batches, and the number of parameters."""
     L.seed_everything(0, verbose=False)
     module, data, settings = WORK[work]
     dog, net = SanityWatchdog(fail_on=None, every_n_steps=31), module()
     steps = counted(monkeypatch, dog)
     trainer(dog, max_steps=70, max_epochs=-1, **settings).fit(net, data())
     assert_awake(dog, 20)
+    assert steps[0].sync, "and the first step, where it is allowed, is the proof that reads would be seen"
+    return steps, sum(1 for _ in net.parameters())
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_operators_are_few_and_nothing_is_read_between_samples(monkeypatch: pytest.MonkeyPatch, work: str) -> None:
+    monkeypatch.setattr(progress, "number_on_host", lambda loss: None)  # as where the loss lies on a device
+    steps, parameters = run_of(monkeypatch, work)
     between = [s for s in steps if not s.sampled]
     samples = [s for s in steps if s.sampled and not s.sync]
     assert len(between) >= 40
@@ -191,13 +199,23 @@ def test_operators_are_few_and_nothing_is_read_between_samples(monkeypatch: pyte
         if not step.sampled:
             assert sum(step.operators.values()) <= BETWEEN + PRINTS * (number < FIRST), step.operators
             assert step.transfers == 0
-    parameters = sum(1 for _ in net.parameters())
     for step in samples:
         assert step.transfers <= 1
         assert 0 < sum(step.operators.values()) <= PER_SAMPLE + PER_PARAMETER * parameters, step.operators
     for step in (*between, *samples):
         assert not any(step.operators[name] for name in READS), step.operators
-    assert steps[0].sync, "and the first step, where it is allowed, is the proof that reads would be seen"
+
+
+@pytest.mark.parametrize("work", ["mlp", "accumulating"])
+def test_a_loss_on_the_host_is_all_that_is_looked_at_once_a_run_has_settled(
+    monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    steps, _ = run_of(monkeypatch, work)
+    late = [s for i, s in enumerate(steps) if not s.sampled and i >= SETTLED]
+    assert len(late) >= 4
+    for step in late:
+        assert step.operators == {"_local_scalar_dense": 1}
+        assert step.transfers == 0
 
 
 def test_a_read_between_samples_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
