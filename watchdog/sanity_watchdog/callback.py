@@ -1,4 +1,4 @@
-"""The Lightning callbacks. With ``adapter.py`` the only place that knows a Trainer; every hook delegates."""
+"""The Lightning callback. With ``steps.py`` and ``adapter.py`` the only place that knows a Trainer."""
 
 import contextlib
 import functools
@@ -6,26 +6,22 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning.pytorch import Callback
-from torch import Tensor
-from torch.optim import Optimizer
-
 from . import adapter
 from .alerts import Alert
 from .checks import CHECKS
 from .guard import harmless
 from .logger import DiagnosticsLogger
-from .observe.aside import unseen
 from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
 from .sinks import default_sinks
+from .steps import StepHooks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
 
 
-class SanityWatchdog(Callback):
+class SanityWatchdog(StepHooks):
     """Watches a training run and tells what is silently wrong with it.
 
     Args:
@@ -73,6 +69,7 @@ class SanityWatchdog(Callback):
         on_alert: Callable[[Alert], None] | None = None,
         sinks: Sequence[Sink] | None = None,
     ) -> None:
+        super().__init__()
         self.settings = Settings.make(
             select=select or self.selection,
             ignore=ignore,
@@ -88,12 +85,8 @@ class SanityWatchdog(Callback):
         self._on_alert = on_alert
         self._more_sinks = tuple(sinks or ())
         self._logger: DiagnosticsLogger | None = None
-        self._watch: Watch | None = None
         self._hooks: list[Any] = []
-        self._wrapped = Wrapping()
-        self._validated = False
         self._leads = False
-        self._lazy = False
         self._fits = 0
         self._asked = ""
         self._batches = ""
@@ -198,90 +191,6 @@ class SanityWatchdog(Callback):
             if hasattr(optimizer, "register_step_post_hook"):
                 self._hooks.append(optimizer.register_step_post_hook(self._stepped))
 
-    # -- one step
-
-    @harmless
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
-            self._lazy = False
-            self._attach(trainer, pl_module)
-        self._wrapped.undo()  # a StopIteration of the user's ends the epoch without the end of its batch
-        if (watch := self._watch) is not None:
-            watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
-            if watch.now.sampled:
-                around = functools.partial(watch.around_step, batch)
-                self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
-            if watch.now.sync:
-                self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
-            self._enforce(watch, "batch")
-
-    @harmless
-    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        if self._watch is not None:
-            self._watch.tell("before_backward", loss)
-
-    @harmless
-    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
-        if self._watch is not None:
-            self._watch.tell("after_backward")
-
-    @harmless
-    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
-        if (watch := self._watch) is not None:
-            first = watch.attempts == 0
-            watch.before_optimizer_step(getattr(optimizer, "optimizer", optimizer))
-            if first:
-                self._enforce(watch, "first")
-
-    @harmless
-    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._watch is not None:
-            self._watch.tell("after_optimizer_step", optimizer)
-
-    @harmless
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if (watch := self._watch) is not None:
-            self._wrapped.undo()
-            watch.batch_end(outputs)
-            self._enforce(watch, "after")
-
-    @harmless
-    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        if self._watch is not None:
-            self._watch.tell("epoch_end")
-
-    # -- validation
-
-    @harmless
-    def on_validation_batch_start(
-        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        if (watch := self._watch) is None:
-            return
-        if not self._validated:
-            watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
-            around = functools.partial(watch.around_step, batch)
-            self._wrapped.wrap(trainer.strategy, "validation_step", around, watch.output)
-        if batch_idx == dataloader_idx == 0:
-            watch.tell("validation_start")
-
-    @harmless
-    def on_validation_batch_end(
-        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
-    ) -> None:
-        if self._watch is not None and not self._validated:
-            self._validated = True
-            self._wrapped.undo()
-            self._watch.validation_batch_end()
-
-    @harmless
-    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if (watch := self._watch) is not None:
-            watch.tell("validation_end")
-            with unseen():
-                metrics = trainer.callback_metrics
-            watch.tell("metrics", metrics)
-
     # -- the end, one way or another
 
     @harmless
@@ -305,11 +214,6 @@ class SanityWatchdog(Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
             self._finish()
-
-    def _enforce(self, watch: Watch, moment: str) -> None:
-        failure = watch.failure(moment)
-        if failure is not None:
-            raise failure
 
     def _finish(self, stopped: bool = False) -> None:
         logger, watch = self._logger, self._watch

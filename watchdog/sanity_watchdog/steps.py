@@ -1,0 +1,119 @@
+"""Lightning's hooks around batches: each hands its moment to the watch."""
+
+import functools
+from typing import Any
+
+from lightning.pytorch import Callback
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import adapter
+from .guard import harmless
+from .observe.aside import unseen
+from .watch import Watch
+from .wrapping import Wrapping
+
+
+class StepHooks(Callback):
+    """What is seen of training and validation batches, while there is a watch."""
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._wrapped = Wrapping()
+        self._validated = False
+        self._lazy = False
+
+    def _attach(self, trainer: Any, pl_module: Any) -> None:
+        """The parameters are there: begin to watch."""
+        raise NotImplementedError
+
+    def _own_fault(self, hook: str, error: Exception) -> None:
+        """Something of ours raised in ``hook``."""
+        raise NotImplementedError
+
+    @harmless
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
+            self._lazy = False
+            self._attach(trainer, pl_module)
+        self._wrapped.undo()  # a StopIteration of the user's ends the epoch without the end of its batch
+        if (watch := self._watch) is not None:
+            watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
+            if watch.now.sampled:
+                around = functools.partial(watch.around_step, batch)
+                self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
+            if watch.now.sync:
+                self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
+            self._enforce(watch, "batch")
+
+    @harmless
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        if self._watch is not None:
+            self._watch.tell("before_backward", loss)
+
+    @harmless
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("after_backward")
+
+    @harmless
+    def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        if (watch := self._watch) is not None:
+            first = watch.attempts == 0
+            watch.before_optimizer_step(getattr(optimizer, "optimizer", optimizer))
+            if first:
+                self._enforce(watch, "first")
+
+    @harmless
+    def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("after_optimizer_step", optimizer)
+
+    @harmless
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if (watch := self._watch) is not None:
+            self._wrapped.undo()
+            watch.batch_end(outputs)
+            self._enforce(watch, "after")
+
+    @harmless
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._watch.tell("epoch_end")
+
+    # -- validation
+
+    @harmless
+    def on_validation_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if (watch := self._watch) is None:
+            return
+        if not self._validated:
+            watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
+            around = functools.partial(watch.around_step, batch)
+            self._wrapped.wrap(trainer.strategy, "validation_step", around, watch.output)
+        if batch_idx == dataloader_idx == 0:
+            watch.tell("validation_start")
+
+    @harmless
+    def on_validation_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        if self._watch is not None and not self._validated:
+            self._validated = True
+            self._wrapped.undo()
+            self._watch.validation_batch_end()
+
+    @harmless
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if (watch := self._watch) is not None:
+            watch.tell("validation_end")
+            with unseen():
+                metrics = trainer.callback_metrics
+            watch.tell("metrics", metrics)
+
+    def _enforce(self, watch: Watch, moment: str) -> None:
+        failure = watch.failure(moment)
+        if failure is not None:
+            raise failure
