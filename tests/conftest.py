@@ -2,6 +2,7 @@
 
 import logging
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder and an environment of its own: a distributed run leaves its port and rank in ``os.environ``."""
+    """A folder and an environment of its own: a distributed run leaves its group, and port and rank in ``os.environ``."""
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     yield
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
     os.environ.clear()
     os.environ.update(before)
