@@ -4,6 +4,7 @@ from sanity_watchdog.evidence.watchdog import Closing, OwnFault
 FIRING = [
     (watchdog_failed, OwnFault(what="check WD301", error="ValueError: no", traceback="Traceback …", step=3)),
     (nothing_judged, Closing(judged=0, batches=0, attempts=0)),
+    (nothing_judged, Closing(judged=0, batches=8, attempts=2)),
 ]
 QUIET = [
     (nothing_judged, Closing(judged=3, batches=8, attempts=8)),

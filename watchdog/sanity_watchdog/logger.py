@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -66,7 +67,7 @@ class DiagnosticsLogger:
         self._info = info
         self._each_sink("open", info)
         if self.settings.policy.notice:
-            info.echo(f"watchdog: {self.settings.policy.notice}")
+            self._say(self.settings.policy.notice)
 
     def adopt(self, alert: Alert) -> None:
         """An alert that another rank has judged."""
@@ -210,6 +211,8 @@ class DiagnosticsLogger:
         if self.closed:
             return self.summary
         self.closed = True
+        if not batches and self.verdict != "fail":
+            self._judged_stepping.clear()  # of a step that was never finished
         self.take(Closing(step=step, judged=len(self._judged_stepping), batches=batches, attempts=attempts))
         self.flush(step)
         alerts, explained = self._split()
@@ -246,6 +249,8 @@ class DiagnosticsLogger:
             except Exception as error:  # noqa: BLE001
                 self._sinks.remove(sink)
                 name = type(sink).__name__
-                self._info.echo(
-                    f"watchdog: {name} cannot write ({type(error).__name__}: {error}); alerts stay in memory"
-                )
+                self._say(f"{name} cannot write ({type(error).__name__}: {error}); alerts stay in memory")
+
+    def _say(self, text: str) -> None:
+        with suppress(Exception):  # there may be no screen
+            self._info.echo(f"watchdog: {text}")

@@ -37,9 +37,10 @@ def watchdog_failed(seen: OwnFault) -> Findings:
 
 @check("WD002", "nothing-judged", Severity.INFO, Closing)
 def nothing_judged(seen: Closing) -> Findings:
-    """The fit ended and no check had come to a verdict.
+    """The fit ended before a training step was finished and judged.
 
-    **What it sees.** The number of checks that judged anything by the end of ``fit``.
+    **What it sees.** The number of checks that judged a finished training step by the end of ``fit``. Not told where an
+    error explains the end.
 
     **Why it matters.** A run that ends before its first step, or a selection that fits nothing, would otherwise look
     like a healthy one. The verdict is ``incomplete``.
@@ -53,9 +54,11 @@ def nothing_judged(seen: Closing) -> Findings:
     **Sources.** A watchdog that never woke up also keeps quiet.
     """
     if not seen.judged:
+        began = f"no check came to a verdict in {seen.batches} batches and {seen.attempts} optimizer steps"
         yield nothing_judged.alert(
             seen,
-            f"no check came to a verdict in {seen.batches} batches and {seen.attempts} optimizer steps",
-            hint="train at least one batch with the watchdog attached, and look at the skipped checks' reasons",
+            began if seen.batches else "the run ended before its first training step was finished",
+            hint="train at least one batch with the watchdog attached"
+            + (", and look at the skipped checks' reasons" if seen.batches else ""),
             evidence={"batches": seen.batches, "attempts": seen.attempts},
         )

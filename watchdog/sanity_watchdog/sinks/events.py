@@ -5,6 +5,7 @@ tag. So no two records here share a tag and a step, and none goes back.
 """
 
 import os
+import shutil
 import socket
 import time
 from array import array
@@ -20,6 +21,8 @@ RECORDS = "watchdog"
 """Plugin name of the exact records."""
 LAYERS = "watchdog_layers"
 """Plugin name of the layer vectors; a name of its own because sampling is set per plugin."""
+SPARE = 1 << 20
+"""Free bytes on the disk below which nothing is added to what the user's writer has yet to write."""
 
 
 class SummaryWriter(Protocol):
@@ -105,13 +108,22 @@ class Events:
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        if self._path is None or os.path.exists(self._path):
+        if not self._obstacle():
             self._writer.flush()
 
     def close(self) -> None:
         """Close the file if it is ours."""
         if self._owned and isinstance(self._writer, EventFile):
             self._writer.close()
+
+    def _obstacle(self) -> str:
+        """Why the user's writer had better get nothing: its thread would die of it, and the run with that."""
+        if self._path is None:
+            return ""
+        path = os.fsdecode(self._path)
+        if not os.path.exists(path):
+            return f"{path} is gone"
+        return "the disk is nearly full" if shutil.disk_usage(os.path.dirname(path) or os.curdir).free < SPARE else ""
 
     def _after(self, tag: str) -> int:
         return self._last.get(tag, -1) + 1
@@ -126,8 +138,8 @@ class Events:
     def _add(self, tag: str, step: int, value: Any) -> None:
         from tensorboard.compat.proto.summary_pb2 import Summary
 
-        if self._path is not None and not os.path.exists(self._path):  # the writer would die of it, and the run with it
-            raise FileNotFoundError(f"{os.fsdecode(self._path)} is gone")
+        if why := self._obstacle():
+            raise OSError(why)
         self._last[tag] = step
         self._writer.add_summary(Summary(value=[value]), step)
 

@@ -1,0 +1,26 @@
+"""Whatever function of the watchdog's raises, the run is what it is without it; ``python -m tests.chaos`` tries all."""
+
+import pytest
+
+from .chaos import KINDS, calls, harmed
+
+WITHIN, BESIDE = 12, 60
+"""Of the functions that run within the user's code every twelfth is tried here, of the others, behind one guard, every
+sixtieth; each kind of run begins elsewhere."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_function_of_ours_that_raises_is_not_noticed(kind: str) -> None:
+    undisturbed, found, within = calls(kind)
+    assert len(found) > 500
+    assert len(within) > 100
+    first = 4 * sorted(KINDS).index(kind)
+    places = [*sorted(within)[first::WITHIN], *sorted(found.keys() - within)[first::BESIDE]]
+    assert not harmed(kind, undisturbed, [(p, found[p] if i % 2 else 1) for i, p in enumerate(places)])
+
+
+def test_a_guard_that_raises_would_be_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.chaos.GUARDS", frozenset())
+    undisturbed, found, _ = calls("automatic")
+    place = next(p for p in found if p.name == "Inside.do")
+    assert len(harmed("automatic", undisturbed, [(place, 1)])) == 1
