@@ -165,7 +165,7 @@ class Drawing(Sampler[list[int]]):
         return 6
 
     @property
-    def sampler(self) -> Any:
+    def batch_size(self) -> Any:
         raise ValueError("do not look")
 
     def __repr__(self) -> str:
@@ -192,7 +192,9 @@ def test_data_that_hide_things(kind: str) -> None:
         return Lengthless(TensorDataset(*blobs(96)), 16)
 
     dog = SanityWatchdog(fail_on="error", every_n_steps=1, save_batches=True)
-    assert_same(outcome(dog, data=data, max_epochs=2), outcome(data=data, max_epochs=2))
+    plain = outcome(data=data, max_epochs=2)
+    assert_same(outcome(dog, data=data, max_epochs=2), plain)
+    assert not plain.error
     assert_awake(dog, JUDGED)
 
 
