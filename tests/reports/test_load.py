@@ -175,9 +175,3 @@ def test_a_thousand_runs_in_one_folder_in_natural_order(tmp_path: Path) -> None:
 def test_the_same_record_given_twice_counts_once(tmp_path: Path) -> None:
     path = write(tmp_path / "watchdog.jsonl", summary=Summary("pass"))
     assert verdicts(path, tmp_path, path) == ["pass"]
-
-
-def test_records_of_other_ranks_are_found(tmp_path: Path) -> None:
-    for name in ("watchdog.jsonl", "watchdog.rank1.jsonl"):
-        write(tmp_path / name, summary=Summary("pass"))
-    assert verdicts(tmp_path) == ["pass", "pass"]

@@ -3,7 +3,8 @@
 import json
 
 from ..records import alert_to_dict, encode, summary_record
-from .load import Loaded, WatchedRun
+from .load import Loaded
+from .run import WatchedRun
 
 FORMAT = 1
 

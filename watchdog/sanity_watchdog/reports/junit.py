@@ -5,7 +5,8 @@ from xml.etree import ElementTree as Xml
 
 from ..alerts import Alert, Severity, printable, render
 from .closing import checks_line, verdict_line
-from .load import Loaded, WatchedRun
+from .load import Loaded
+from .run import WatchedRun
 
 
 def report(loaded: Loaded, threshold: Severity | None) -> str:

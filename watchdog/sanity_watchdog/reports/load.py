@@ -2,43 +2,17 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..alerts import Alert, Severity, printable
 from ..records import Record, alert_from_dict, read, summary_from_record
 from ..summary import Summary
+from .ranks import joined
+from .run import WatchedRun
 
 PATTERN = "watchdog"
-
-
-@dataclass(frozen=True)
-class WatchedRun:
-    """One fit, as its record tells it.
-
-    Attributes:
-        name: the record's path, with the number of the fit where the file holds several.
-        summary: how it ended; of a fit that never wrote its summary, what is known.
-        finished: did it write its summary?
-        info: what the run said of itself when it began.
-        problems: what of the record could not be read.
-    """
-
-    name: str
-    summary: Summary
-    finished: bool = True
-    info: Mapping[str, Any] = field(default_factory=dict)
-    problems: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str:
-        """The summary's verdict."""
-        return self.summary.verdict
-
-    def failing(self, threshold: Severity | None) -> tuple[Alert, ...]:
-        """Alerts at or above ``threshold``; none when that is None."""
-        return tuple(a for a in self.summary.alerts if threshold is not None and a.severity >= threshold)
 
 
 @dataclass(frozen=True)
@@ -62,7 +36,10 @@ class Loaded:
 
 
 def load(paths: Iterable[Path], progress: Callable[[int, int], None] = lambda done, total: None) -> Loaded:
-    """Read every record under ``paths`` (files, or folders to search). Never raises for what it finds there."""
+    """Read every record under ``paths`` (files, or folders to search). Never raises for what it finds there.
+
+    Records of other ranks (``watchdog.rank1.jsonl``) belong to the run of rank zero's beside them.
+    """
     problems: list[str] = []
     files: list[Path] = []
     for path in paths:
@@ -71,11 +48,11 @@ def load(paths: Iterable[Path], progress: Callable[[int, int], None] = lambda do
             problems.append(f"{path}: no watchdog.jsonl in this folder")
         files += found
     files = list(dict.fromkeys(files))
-    runs: list[WatchedRun] = []
+    runs: dict[Path, list[WatchedRun]] = {}
     for done, file in enumerate(files, 1):
         progress(done, len(files))
-        runs += _runs(file, problems)
-    return Loaded(tuple(runs), tuple(problems))
+        runs[file] = _runs(file, problems)
+    return Loaded(tuple(joined(runs.items())), tuple(problems))
 
 
 def _find(path: Path, problems: list[str]) -> Iterator[Path]:

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from ..alerts import Alert, named, number, place, printable, silencer
 from ..summary import Batch, Summary
 from .closing import checks_line, tally, vitals_line
-from .load import Loaded, WatchedRun
+from .load import Loaded
+from .run import WatchedRun
 
 ROWS = 40
 """TensorBoard takes 20 ms per text sample of this length; longer tables make its tab slow."""

@@ -4,7 +4,8 @@ from collections import Counter
 
 from ..alerts import printable, render
 from .closing import checks_line, counted, verdict_line
-from .load import Loaded, WatchedRun
+from .load import Loaded
+from .run import WatchedRun
 
 
 def report(loaded: Loaded) -> str:
