@@ -29,7 +29,7 @@ ALONE = [s for name, s in SCRIPTS.items() if name not in (INTRODUCTION, SEVERAL)
 CASES = [pytest.param(s, fault, id=f"{s.path.stem}-{fault}") for s in ALONE for fault in s.faults]
 UNJUDGED = {"lost-updates"}
 """Fixes after which there is nothing left to judge: float32 weights lose no updates."""
-UNSHOWN = {"WD001", "WD002", "WD401", "WD407", "WD410", "WD411", "WD510", "WD601", "WD604"}
+UNSHOWN = {"WD001", "WD002", "WD401", "WD407", "WD410", "WD411", "WD510", "WD601", "WD603", "WD604"}
 """Codes without a script: about the watchdog itself, mere notes, or faults that need other devices or minutes."""
 
 

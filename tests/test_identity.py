@@ -1,10 +1,6 @@
 """A watched run is the unwatched run, bit for bit, and the watchdog was awake while it was watched."""
 
-import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -75,26 +71,3 @@ def test_other_loops_are_left_alone(action: str, tmp_path: Path) -> None:
     assert outcome([dog]) == outcome([])
     assert dog.verdict == "incomplete"
     assert not dog.alerts
-
-
-def test_two_processes(tmp_path: Path) -> None:
-    def outcome(watched: bool) -> Any:
-        command = [
-            sys.executable,
-            "-m",
-            "tests.ddp_run",
-            str(tmp_path / str(watched)),
-            *(["--watched"] if watched else []),
-        ]
-        root = Path(__file__).parents[1]
-        paths = os.pathsep.join([str(root), str(root / "watchdog"), os.environ.get("PYTHONPATH", "")])
-        environ = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=root, env=environ, check=False)
-        lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-        assert lines, done.stderr[-2000:]
-        return json.loads(lines[-1][6:])
-
-    plain, watched = outcome(False), outcome(True)
-    assert watched.pop("judged") >= JUDGED
-    assert plain.pop("judged") == 0
-    assert watched == plain

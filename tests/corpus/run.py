@@ -68,18 +68,19 @@ class Result:
         return self.error == (self.case.raises or "")
 
 
-def _fit(case: Case, seed: int, **settings: Any) -> tuple[Any, str]:
+def fit(case: Case, seed: int, **settings: Any) -> tuple[Any, str]:
+    """Train under a watchdog in this process; the watchdog, and the exception that ended it."""
     L.seed_everything(seed, verbose=False)
     module, data, own = case.build()
     dog = factory(case.target)
     settings = {"max_steps": 40, "max_epochs": 1000, "callbacks": (), **settings, **own}
     validation, error = settings.pop("validation", None), ""
-    fit = trainer(dog, *settings.pop("callbacks"), **settings).fit
+    train = trainer(dog, *settings.pop("callbacks"), **settings).fit
     loaders = {"datamodule": data} if isinstance(data, L.LightningDataModule) else {"train_dataloaders": data}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            fit(module, val_dataloaders=validation, **loaders)
+            train(module, val_dataloaders=validation, **loaders)
     except Exception as e:  # noqa: BLE001
         error = type(e).__name__
     return dog, error
@@ -98,7 +99,7 @@ def run(case: Case, seed: int = 0) -> Result:
     if case.world > 1:
         seen, error = _run_processes(case, seed)
     else:
-        dog, error = _fit(case, seed)
+        dog, error = fit(case, seed)
         seen = _seen(dog)
     alerts = seen["alerts"]
     return Result(
@@ -139,7 +140,7 @@ def _run_processes(case: Case, seed: int) -> tuple[dict[str, Any], str]:
 def run_rank(name: str, folder: str, seed: int) -> None:
     """One process of a case of several; leaves what it saw in ``folder``."""
     case = CASES[name]
-    dog, error = _fit(case, seed, devices=case.world, strategy="ddp")
+    dog, error = fit(case, seed, devices=case.world, strategy="ddp")
     path = Path(folder) / f"{os.environ['RANK']}.json"
     path.write_text(json.dumps({**_seen(dog), "error": error}))
 

@@ -26,7 +26,7 @@ def test_a_symptom_leads_to_its_checks(symptom: Symptom) -> None:
         ("weights not updating", "WD316"),
         ("mps not implemented", "WD406"),
         ("out of memory after a while", "WD509"),
-        ("ddp hangs", "WD510"),
+        ("ddp hangs", "WD604"),
         ("gradients none", "WD314"),
     ],
 )

@@ -95,8 +95,10 @@ def describe(
         Schedule(c.scheduler, c.interval, c.frequency, c.monitor, _index(c.scheduler, trainer.optimizers))
         for c in getattr(trainer, "lr_scheduler_configs", ())
     )
+    model = getattr(trainer.strategy, "model", None)
     return Run(
         module=module,
+        wrapper=model if isinstance(model, torch.nn.Module) and model is not module else None,
         optimizers=tuple(getattr(o, "optimizer", o) for o in trainer.optimizers),
         schedules=schedules,
         precision=str(getattr(trainer, "precision", "32-true")),

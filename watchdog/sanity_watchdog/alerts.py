@@ -1,7 +1,7 @@
 """What the watchdog says: severities, alerts, and the one function that turns an alert into text."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
@@ -10,6 +10,7 @@ Value: TypeAlias = str | int | float | bool | None
 """Evidence is plain data, so that tools need not parse prose."""
 
 SUBJECTS_SHOWN = 6
+RANKS_SHOWN = 4
 WIDTH = 100
 
 
@@ -140,6 +141,12 @@ def named(subjects: Iterable[str], shown: int = SUBJECTS_SHOWN) -> str:
     return ", ".join(names[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
+def several(ranks: Sequence[int]) -> str:
+    """Ranks as people read them, cut after the first few."""
+    more = len(ranks) - RANKS_SHOWN
+    return ", ".join(map(str, ranks[:RANKS_SHOWN])) + (f" and {more:,} more" if more > 0 else "")
+
+
 def place(alert: Alert) -> str:
     """When and where, as every report prints it."""
     parts = [f"step {alert.step}"]
@@ -148,7 +155,7 @@ def place(alert: Alert) -> str:
     if alert.stage != "train":
         parts.append(alert.stage)
     if alert.ranks != (0,):
-        parts.append("rank " + ", ".join(map(str, alert.ranks)))
+        parts.append("rank " + several(alert.ranks))
     return "  ".join(parts)
 
 

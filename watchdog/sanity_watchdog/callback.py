@@ -197,10 +197,8 @@ class SanityWatchdog(StepHooks):
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if (watch := self._watch) is not None:
             watch.end()
-            failure = watch.failure("end")
-            self._finish(stopped=failure is not None)
-            if failure is not None:
-                raise failure
+            self._enforce(watch, "end")
+            self._finish()
 
     @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

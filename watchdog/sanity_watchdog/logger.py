@@ -10,6 +10,7 @@ from .alerts import Alert, Severity
 from .checks import CHECKS
 from .checks.check import Check
 from .checks.judge import Judgement, judge
+from .checks.watchdog import watchdog_failed
 from .evidence.base import Evidence
 from .evidence.readings import Histogram, Layers, Scalars, Unseen, Vital
 from .evidence.watchdog import Closing, OwnFault
@@ -70,7 +71,10 @@ class DiagnosticsLogger:
             self._say(self.settings.policy.notice)
 
     def adopt(self, alert: Alert) -> None:
-        """An alert that another rank has judged."""
+        """An alert that another rank has judged; where it tells of a fault of ours, this run is incomplete as well."""
+        if alert.code == watchdog_failed.code:
+            rank = alert.ranks[0]
+            self._broken.update({f"{what} of rank {rank}": alert.message for what in alert.subjects})
         self._raise(alert)
 
     # -- evidence in
@@ -119,7 +123,7 @@ class DiagnosticsLogger:
         for alert in found.alerts:
             self._raise(replace(alert, ranks=(self._info.rank,)) if self._info.rank else alert)
         for key in [k for k in self._open if k[0] in found.judged and k not in raised and k[1] == seen.scope]:
-            if not own:
+            if not own and self._info.rank in self._open[key].ranks:
                 self._clear(key)
 
     def _raise(self, alert: Alert) -> None:

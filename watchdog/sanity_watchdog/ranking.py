@@ -7,6 +7,8 @@ from dataclasses import replace
 from .alerts import Alert, Severity
 
 START = "start"
+ACROSS = {"WD211": "WD142"}
+"""What one rank's loss does to the averaged gradients of the others within the same step, however finite theirs are."""
 """Stage of an alert about what was there before the first batch."""
 
 DATA = re.compile(r"batch($|[\[.])")
@@ -37,7 +39,7 @@ def explain(
     explained: list[tuple[Alert, list[Alert]]] = []
     for alert in open_alerts:
         left = set(alert.subjects)
-        wholly: list[Alert] = []
+        wholly = [c for c in by_code.get(ACROSS.get(alert.code, ""), ()) if _is_from_another_rank(c, alert)]
         partly: list[Alert] = []
         for cause in (c for code in implied_by.get(alert.code, ()) for c in by_code.get(code, ())):
             if not _may_explain(cause, alert):
@@ -60,6 +62,10 @@ def _may_explain(cause: Alert, alert: Alert) -> bool:
     if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
         return False
     return cause.ranks[:1] == alert.ranks[:1] or cause.step < alert.step
+
+
+def _is_from_another_rank(cause: Alert, alert: Alert) -> bool:
+    return cause.ranks[0] not in alert.ranks and cause.step <= alert.step
 
 
 def _as_bad_as(standing: list[Alert], explained: list[tuple[Alert, list[Alert]]]) -> list[Alert]:

@@ -27,6 +27,10 @@ class StepHooks(Callback):
         """The parameters are there: begin to watch."""
         raise NotImplementedError
 
+    def _finish(self, stopped: bool = False) -> None:
+        """The fit is over, ``stopped`` by the policy or not."""
+        raise NotImplementedError
+
     def _own_fault(self, hook: str, error: Exception) -> None:
         """Something of ours raised in ``hook``."""
         raise NotImplementedError
@@ -116,4 +120,5 @@ class StepHooks(Callback):
     def _enforce(self, watch: Watch, moment: str) -> None:
         failure = watch.failure(moment)
         if failure is not None:
+            self._finish(stopped=True)  # ``on_exception`` is not called in ranks that Lightning spawned
             raise failure

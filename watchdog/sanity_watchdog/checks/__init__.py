@@ -114,6 +114,7 @@ CHECKS: tuple[Check[Any], ...] = (
     loop.stalled_step,
     ranks.ranks_diverged,
     ranks.ranks_share_data,
+    ranks.ranks_share_noise,
     ranks.unequal_batches,
 )
 

@@ -111,6 +111,7 @@ class Trace:
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
+        drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """
@@ -124,6 +125,7 @@ class Trace:
     causal: bool = False
     read: Cut | None = None
     left: bool = False
+    drawn_at: str = ""
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)
 

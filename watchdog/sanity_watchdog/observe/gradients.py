@@ -23,6 +23,7 @@ from .observer import Observer, every_step, in_samples
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner, unscales_itself
+from .sharding import sharding
 from .strided import NORMED, measurable
 from .tensors import Measuring, Statistics, part
 
@@ -152,7 +153,8 @@ class GradientWatch(Observer):
         if bad:
             return
         norm = math.hypot(*(row.norm / unit for row in rows if math.isfinite(row.norm)))
-        yield Scalars(values={"gradient_norm": norm}, **at.tags())
+        if not sharding(self._run.module, self._run.strategy):  # there each rank has a part; rank zero joins them
+            yield Scalars(values={"gradient_norm": norm}, **at.tags())
         profile = self._profile(at, rows, past)
         if profile is not None:
             yield profile

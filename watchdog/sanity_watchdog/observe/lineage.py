@@ -12,6 +12,7 @@ from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .obstacles import saved_tensor_hooks
 from .operations import (
     ACTIVATIONS,
+    DRAWS,
     FROM_HOST,
     HOOKS,
     KEEPS_HEAD,
@@ -106,6 +107,8 @@ class Lineage:
         name = name_of(function)
         if name == "grad_fn":
             self._obstacle("the step reads its graph, where hooks may wait")
+        if name in DRAWS and not self._trace.drawn_at:
+            self._trace.drawn_at = user_line()
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
                 self._put_known(out, True)

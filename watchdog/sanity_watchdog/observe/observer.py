@@ -105,13 +105,23 @@ class Observer:
 
 
 def is_plain(tensor: Any) -> bool:
-    """May the values of this be looked at? No subclass (DTensor, FakeTensor), no functorch wrapper, meta or nested."""
+    """May the values of this be looked at?
+
+    No subclass (DTensor, FakeTensor), no functorch wrapper, meta or nested, and not a parameter that a sharding
+    strategy has freed until it is gathered again.
+    """
     return (
         type(tensor) in (Tensor, torch.nn.Parameter)
         and not tensor.is_meta
         and not tensor.is_nested
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not is_freed(tensor)
     )
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Has the memory of this tensor been given back, as FSDP does with parameters that are not in use?"""
+    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.untyped_storage().size() == 0
 
 
 def loss_of(output: Any) -> Tensor | None:

@@ -45,6 +45,10 @@ SILENT = frozenset((
 FROM_HOST = frozenset((
     "tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_file", "from_dlpack", "new_tensor", "Tensor",
 ))
+DRAWS = frozenset((
+    "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "normal", "uniform", "random",
+    "exponential", "log_normal", "cauchy", "multinomial", "poisson", "randperm",
+))
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))

@@ -13,6 +13,7 @@ from .names import parameter_owners, plain_name
 from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
+from .sharding import local
 from .strided import measurable
 from .structure import equal_rows, has_mask, stacked
 from .tensors import Measuring, Statistics, part
@@ -70,7 +71,7 @@ class ParameterObserver(Observer):
             for name, state, size in seen.states():
                 self._traces[name] = Trace(
                     name=name,
-                    shape=tuple(self._parameters[name].shape),
+                    shape=tuple(local(self._parameters[name]).shape),
                     trainable=self._parameters[name].requires_grad,
                     optimizer=self._holder[name],
                     table=name in tables,

@@ -25,6 +25,7 @@ class Run:
 
     Attributes:
         module: the LightningModule that trains (the original one, not a wrapper of a strategy).
+        wrapper: what the strategy put around the module, such as DistributedDataParallel; None for nothing.
         optimizers: the torch optimizers, in order.
         schedules: the schedules with the interval that the loop uses.
         precision: precision in use, as the plugin calls it, such as ``"16-mixed"``.
@@ -50,6 +51,7 @@ class Run:
     """
 
     module: nn.Module
+    wrapper: nn.Module | None = None
     optimizers: tuple[Optimizer, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     precision: str = "32-true"

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..evidence.base import Evidence
 from .moment import Moment
+from .sharding import local
 from .strided import NORMED, measurable, sample
 
 TOTAL = 1 << 17
@@ -50,7 +51,7 @@ class Statistics:
 
     Attributes:
         name: name under which it was given.
-        numel: elements of the whole tensor.
+        numel: elements of the whole tensor, or of this rank's shard.
         seen: elements in the sample.
         largest: exact largest magnitude, NaN where a NaN is in it; of the sample alone for a difference or float8.
         norm: exact L2 norm in float32, infinite beyond its range; NaN for a difference or float8.
@@ -194,7 +195,7 @@ class Measuring:
         for (device, _), group in groups.items():
             table = torch.zeros(len(group), WIDTH, dtype=torch.float32, device=device)
             table[:, SMALLEST] = math.inf
-            numels = [t.numel() for t in (tensors[name] for name, _ in group) if t is not None]
+            numels = [local(t).numel() for t in (tensors[name] for name, _ in group) if t is not None]
             seen: list[int] = []
             step = max(1, CHUNK // most)
             for i in range(0, len(group), step):

@@ -163,6 +163,8 @@ SYMPTOMS = {
         DDP hangs at the end of the epoch: WD604 WD510
         DDP is no better than a single GPU, all ranks see the same data: WD602
         ranks have different weights, replicas out of sync: WD601
+        gradients are not averaged or synchronised across GPUs: WD601
+        every GPU draws the same noise or time steps: WD603
         uneven number of batches per rank: WD604
     """),
 }
