@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder and an environment of its own: a distributed run leaves its group, and port and rank in ``os.environ``."""
+    """A folder and an environment of its own: distributed runs leave a group, and a port in ``os.environ``."""
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     yield
