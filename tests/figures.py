@@ -18,6 +18,20 @@ WORK = {
     "mlp": "MLP, 2 layers",
     "many": "10,000 parameters",
 }
+BESIDE = {
+    "detect_anomaly": "`detect_anomaly`",
+    "torch-audit": "torch-audit, each step",
+    "torch-audit/101": "torch-audit, each 101st step",
+}
+"""Other ways of the same benchmark, by their steady state."""
+
+
+def _steady(ratio: Any) -> str:
+    return (
+        f"{ratio['steady']['median']:.3f}× [{ratio['steady']['least']:.2f}–{ratio['steady']['most']:.2f}]"
+        if ratio
+        else "–"
+    )
 
 
 def _read(name: str) -> Any:
@@ -28,17 +42,15 @@ def cost() -> str:
     """Ratios of CPU time, watched to unwatched."""
     found = _read("overhead")
     lines = [
-        "| workload | a step, plain | steady state | smoke run of 20 steps | `detect_anomaly`, steady |",
-        "| --- | --- | --- | --- | --- |",
+        f"| workload | a step, plain | steady state | smoke run of 20 steps | {' | '.join(BESIDE.values())} |",
+        f"| {' | '.join(['---'] * (4 + len(BESIDE)))} |",
     ]
     for work, ratios in found["ratios"].items():
-        own, other = ratios["watchdog"], ratios.get("detect_anomaly")
-        beside = f"{other['steady']['median']:.2f}×" if other else "–"
-        lines.append(
-            f"| {WORK[work]} | {own['plain_step_ms']:.1f} ms | {own['steady']['median']:.3f}× "
-            f"| {own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s) | {beside} |"
-        )
-    where = f"torch {found['torch']}, Lightning {found['lightning']}, one core, medians of {found['pairs']} pairs"
+        own, beside = ratios["watchdog"], [_steady(ratios.get(way)) for way in BESIDE]
+        smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)"
+        row = [WORK[work], f"{own['plain_step_ms']:.1f} ms", _steady(own), smoke, *beside]
+        lines.append(f"| {' | '.join(row)} |")
+    where = f"torch {found['torch']}, Lightning {found['lightning']}, one core, medians of {found['rounds']} rounds"
     return "\n".join([*lines, "", f"Ratios of CPU time ({where})."]) + "\n"
 
 

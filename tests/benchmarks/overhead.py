@@ -1,10 +1,12 @@
 """What watching costs: the same training watched and unwatched in turn, as ratios of CPU time.
 
-    python -m tests.benchmarks.overhead                       all workloads, about ten minutes on one core
-    python -m tests.benchmarks.overhead --only cnn,gpt --pairs 5 --json overhead.json
+    python -m tests.benchmarks.overhead                       all workloads, half an hour on one core
+    python -m tests.benchmarks.overhead --only cnn,gpt --rounds 3 --json overhead.json
 
-``steady`` is the time of a training step between step 20 and the end; ``smoke`` a whole ``fit`` of 20 steps. Beside the
-watchdog the same pairs are run with Lightning's ``detect_anomaly``. Medians over pairs, with the range.
+``steady`` is the time of a training step between step 20 and the end; ``smoke`` a whole ``fit`` of 20 steps. In each
+round every way runs once, in an order that rotates: plain, with the watchdog, with Lightning's ``detect_anomaly``, and
+with torch-audit (``pip install torch-audit``; left out where it is missing) at each step and at every 101st, as often
+as the watchdog. Ratios are taken within a round; medians over rounds, with the range.
 """
 
 import argparse
@@ -14,7 +16,8 @@ import statistics
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +129,39 @@ class Clock(L.Callback):
         self.seconds = time.process_time() - self.seconds
 
 
+class Audit(L.Callback):
+    """torch-audit on the network, by its own way of patching a loop that it does not run."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+        self.auditor: Any = None
+
+    def on_train_start(self, trainer: L.Trainer, module: Any) -> None:
+        from torch_audit import autopatch
+
+        optimizer = trainer.optimizers[0]
+        self.auditor = autopatch(module.net, optimizer=optimizer, every_n_steps=self.every, reporters=[])
+
+    def on_train_end(self, *_: Any) -> None:
+        self.auditor.unpatch()
+
+
+PLAIN = "plain"
+WAYS: dict[str, Callable[[], list[L.Callback]]] = {
+    PLAIN: list,
+    "watchdog": lambda: [SanityWatchdog(fail_on=None)],
+    "detect_anomaly": list,
+    "torch-audit": lambda: [Audit(1)],
+    "torch-audit/101": lambda: [Audit(101)],
+}
+
+
 def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
     """CPU seconds of the steady state and of the whole fit."""
     L.seed_everything(0, verbose=False)
     net, data, batch_size, most = WORK[work]()
-    clock = Clock()
+    clock, added = Clock(), WAYS[how]()
     with tempfile.TemporaryDirectory() as folder:
-        dogs = [SanityWatchdog(fail_on=None)] if how == "watchdog" else []
         trainer = L.Trainer(
             accelerator="cpu",
             max_steps=steps or most,
@@ -142,14 +171,14 @@ def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
             enable_model_summary=False,
             default_root_dir=folder,
             detect_anomaly=how == "detect_anomaly",
-            callbacks=[*dogs, clock],
+            callbacks=[*added, clock],
         )
         start = time.process_time()
         trainer.fit(net, DataLoader(data, batch_size))
         whole = time.process_time() - start
-    if dogs:
-        assert not dogs[0].summary.broken, dogs[0].summary.broken
-        assert len(dogs[0].summary.judged) > 5
+    for dog in (c for c in added if isinstance(c, SanityWatchdog)):
+        assert not dog.summary.broken, dog.summary.broken
+        assert len(dog.summary.judged) > 5
     return clock.seconds, whole
 
 
@@ -157,42 +186,52 @@ def spread(ratios: list[float]) -> dict[str, float]:
     return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
 
 
-def compare(work: str, how: str, pairs: int) -> dict[str, Any]:
-    """Ratios of ``how`` to a plain run, pair by pair, in alternating order."""
-    fit(work, "plain", SMOKE), fit(work, how, SMOKE)
-    steady, smoke, extra, step = [], [], [], []
-    steps = WORK[work]()[3] - FIRST
-    for pair in range(pairs):
-        order = ("plain", how) if pair % 2 else (how, "plain")
-        long = {one: fit(work, one)[0] for one in order}
-        short = {one: fit(work, one, SMOKE)[1] for one in order}
-        steady.append(long[how] / long["plain"])
-        smoke.append(short[how] / short["plain"])
-        extra.append(short[how] - short["plain"])
-        step.append(1e3 * long["plain"] / steps)
+def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Ratios of each way to a plain run of the same round."""
+    every = [PLAIN, *ways]
+    for how in every:
+        fit(work, how, SMOKE)
+    long: dict[str, list[float]] = {how: [] for how in every}
+    short: dict[str, list[float]] = {how: [] for how in every}
+    for turn in range(rounds):
+        order = every[turn % len(every) :] + every[: turn % len(every)]
+        for how in order:
+            long[how].append(fit(work, how)[0])
+        for how in order:
+            short[how].append(fit(work, how, SMOKE)[1])
+    step = 1e3 * statistics.median(long[PLAIN]) / (WORK[work]()[3] - FIRST)
     return {
-        "steady": spread(steady),
-        "smoke": spread(smoke),
-        "smoke_extra_seconds": statistics.median(extra),
-        "plain_step_ms": statistics.median(step),
+        how: {
+            "steady": spread([a / b for a, b in zip(long[how], long[PLAIN], strict=True)]),
+            "smoke": spread([a / b for a, b in zip(short[how], short[PLAIN], strict=True)]),
+            "smoke_extra_seconds": statistics.median([a - b for a, b in zip(short[how], short[PLAIN], strict=True)]),
+            "plain_step_ms": step,
+        }
+        for how in ways
     }
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(WORK))
-    parser.add_argument("--against", default="watchdog,detect_anomaly")
-    parser.add_argument("--pairs", type=int, default=5)
+    ways = [how for how in WAYS if how != PLAIN and (find_spec("torch_audit") or not how.startswith("torch-audit"))]
+    parser.add_argument("--against", default=",".join(ways))
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
     warnings.filterwarnings("ignore")
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    found: dict[str, Any] = {"torch": torch.__version__, "lightning": L.__version__, "pairs": args.pairs, "ratios": {}}
+    found: dict[str, Any] = {
+        "torch": torch.__version__,
+        "lightning": L.__version__,
+        "rounds": args.rounds,
+        "ratios": {},
+    }
     for work in args.only.split(","):
-        for how in args.against.split(","):
-            one = found["ratios"].setdefault(work, {})[how] = compare(work, how, args.pairs)
+        found["ratios"][work] = compare(work, args.against.split(","), args.rounds)
+        for how, one in found["ratios"][work].items():
             print(
                 f"{work:5} {how:15} steady {one['steady']['median']:.4f} "
                 f"[{one['steady']['least']:.3f} {one['steady']['most']:.3f}]  "
