@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from lightning.pytorch.callbacks import GradientAccumulationScheduler, LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from sanity_watchdog import SanityWatchdog
@@ -114,8 +116,12 @@ class Random(L.LightningModule):
         self.net = nn.Sequential(nn.Linear(12, 16), *middle, nn.GELU(), nn.Dropout(made["dropout"]), nn.Linear(16, 4))
 
     def _loss(self, batch: Any) -> Tensor:
+        if self.made["combined"] != "no" and self.training:
+            batch = batch["one"]
         x, y = unpacked(batch)
-        out = self.net(x.to(self.dtype))
+        x = x.to(self.dtype)
+        again = self.made["checkpointing"] and self.training
+        out = checkpoint(self.net, x, use_reentrant=False) if again else self.net(x)
         return F.mse_loss(out.float(), F.one_hot(y, 4).float()) if self.made["regression"] else F.cross_entropy(out, y)
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -129,12 +135,15 @@ class Random(L.LightningModule):
         optimizer.step()
         return None
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.log("val_loss", self._loss(batch), batch_size=4)
+    def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+        self.log(f"val_loss{dataloader_idx or str()}", self._loss(batch), batch_size=4, add_dataloader_idx=False)
 
     def configure_optimizers(self) -> Any:
         optimizer = OPTIMIZERS[self.made["optimizer"]](self.net.parameters())
-        schedule = SCHEDULES[self.made["schedule"]]
+        if self.made["broken"]:
+            for group in optimizer.param_groups:
+                group["lr"] = 0.0
+        schedule = None if self.made["broken"] else SCHEDULES[self.made["schedule"]]
         return optimizer if schedule is None else {"optimizer": optimizer, "lr_scheduler": schedule(optimizer)}
 
 
@@ -149,7 +158,8 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
     clip = draw(st.sampled_from([None, (0.5, "norm"), (0.1, "value")]))
     if manual or optimizer in ("lbfgs", "adamw-fused"):
         clip = None
-    schedule = draw(st.sampled_from(sorted(SCHEDULES)))
+    validated = draw(st.sampled_from(["one", "one", "two", "none"]))
+    schedule = draw(st.sampled_from([name for name in sorted(SCHEDULES) if validated == "one" or name != "plateau"]))
     if schedule == "one-cycle" and optimizer not in ("momentum", "adam", "adamw-foreach", "adamw-fused", "nadam"):
         schedule = "cosine"
     accumulate = 1 if manual else draw(st.sampled_from([1, 1, 2, 3, {0: 1, 1: 2}]))
@@ -175,13 +185,20 @@ def configurations(draw: st.DrawFn) -> dict[str, Any]:
         "check": draw(st.sampled_from([1.0, 0.5])),
         "anomaly": draw(st.booleans()),
         "epochs": draw(st.integers(1, 3)),
+        "validation": validated,
+        "combined": draw(st.sampled_from(["no", "no", "no", "min_size", "max_size_cycle"])),
+        "limit": draw(st.sampled_from([None, None, 3, 0.5])),
+        "overfit": draw(st.sampled_from([0, 0, 0, 2])),
+        "reload": draw(st.sampled_from([0, 0, 1])),
+        "inference": draw(st.booleans()),
+        "checkpointing": draw(st.booleans()),
     }
 
 
-def run(made: dict[str, Any], folder: Path, dog: SanityWatchdog | None) -> dict[str, Any]:
-    """How the seeded run ends, in numbers that compare exactly."""
+def run(made: dict[str, Any], folder: Path, dog: SanityWatchdog | None, broken: bool = False) -> dict[str, Any]:
+    """How the seeded run ends, in numbers that compare exactly; ``broken``: every learning rate is zero."""
     L.seed_everything(5, verbose=False)
-    net = Random(made)
+    net = Random(made | {"broken": broken})
     stream, shuffle = made["stream"], made["shuffle"] and not made["stream"]
     loaders = [
         DataLoader(
@@ -193,6 +210,10 @@ def run(made: dict[str, Any], folder: Path, dog: SanityWatchdog | None) -> dict[
         )
         for training in (True, False)
     ]
+    train, val = loaders
+    if made["combined"] != "no":
+        train = CombinedLoader({"one": train, "other": DataLoader(Points(11), batch_size=2)}, made["combined"])
+    validation = {"one": val, "two": [val, val], "none": None}[made["validation"]]
     writers = {"csv": [CSVLogger(folder, name="csv", version=0)], "tensorboard": [TensorBoardLogger(folder, version=0)]}
     loggers = {"none": False, "both": [*writers["csv"], *writers["tensorboard"]], **writers}[made["logger"]]
     callbacks: list[L.Callback] = [] if dog is None else [dog]
@@ -213,14 +234,18 @@ def run(made: dict[str, Any], folder: Path, dog: SanityWatchdog | None) -> dict[
         logger=loggers,
         log_every_n_steps=2,
         num_sanity_val_steps=made["sanity"],
-        val_check_interval=1.0 if stream else made["check"],
+        val_check_interval=1.0 if stream or made["limit"] or made["overfit"] else made["check"],
+        limit_train_batches=1.0 if made["limit"] is None or (stream and made["limit"] == 0.5) else made["limit"],
+        overfit_batches=made["overfit"],
+        reload_dataloaders_every_n_epochs=made["reload"],
+        inference_mode=made["inference"],
         detect_anomaly=made["anomaly"],
         default_root_dir=folder,
         **more,
     )
     error = ""
     try:
-        fit.fit(net, *loaders)
+        fit.fit(net, train, validation)
     except Exception as e:  # noqa: BLE001
         error = f"{type(e).__name__}: {e}"
     csv = sorted(folder.rglob("metrics.csv"))
@@ -266,3 +291,8 @@ def test_random_trainers_end_alike_and_are_watched(made: dict[str, Any]) -> None
         assert equal(watched[name], value), name
     assert_awake(dog)
     assert "WD001" not in {a.code for a in dog.alerts}
+    if plain["steps"] > 2:
+        dog = SanityWatchdog(fail_on=None)
+        with tempfile.TemporaryDirectory() as folder:
+            run(made, Path(folder), dog, broken=True)
+        assert "WD501" in {a.code for a in dog.alerts}
