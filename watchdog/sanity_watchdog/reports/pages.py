@@ -67,7 +67,7 @@ def _spoken_of(asked: set[str]) -> dict[str, float]:
     """How much each check's page speaks of the words; rare words and those in names weigh most."""
     texts = {c.code: _weighed(c) for c in CHECKS}
     scores = dict.fromkeys(texts, 0.0)
-    for word in asked:
+    for word in sorted(asked):
         having = [code for code, text in texts.items() if text[word]]
         for code in having:
             scores[code] += math.log(1 + len(CHECKS) / len(having)) * (1 + math.log(texts[code][word]))
@@ -80,10 +80,10 @@ def _indexed(asked: set[str]) -> dict[str, float]:
     having = Counter(word for phrase, _ in phrases for word in phrase)
     rarity = {word: math.log(1 + len(phrases) / (1 + having[word])) ** 2 for word in {*having, *asked}}
     found = dict.fromkeys((c.code for c in CHECKS), 0.0)
-    whole = sum(rarity[w] for w in asked) or 1.0
+    whole = math.fsum(rarity[w] for w in asked) or 1.0
     for phrase, codes in phrases:
-        common = sum(rarity[w] for w in phrase & asked)
-        close = common**2 / (whole * sum(rarity[w] for w in phrase))
+        common = math.fsum(rarity[w] for w in phrase & asked)
+        close = common**2 / (whole * math.fsum(rarity[w] for w in phrase))
         for rank, code in enumerate(codes):
             found[code] = max(found[code], close * NEXT_CODE**rank)
     return found
