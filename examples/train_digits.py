@@ -115,7 +115,7 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
         print(f"validation accuracy {accuracy:.3f} after {args.epochs} epochs")
     except RuntimeError as error:
         print(f"training ended with {type(error).__name__}: {error}")
-    print(f"read the alerts: tensorboard --logdir {args.logs}   (the Text tab)")
+    print(f"what was seen: tensorboard --logdir {args.logs}   (the Watchdog tab, or the Text tab)")
     return watchdog
 
 
