@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import sanity_watchdog.callback
-from sanity_watchdog import GradientWatch, LossWatch, ParameterWatch, SanityCheckFailed, SanityWatchdog
+from sanity_watchdog import GradientWatch, LossWatch, ParameterWatch, SanityCheckFailed, SanityWatchdog, adapter
 from sanity_watchdog.checks import CHECKS
 from sanity_watchdog.evidence.watchdog import Closing
 from sanity_watchdog.observe.moment import Moment
@@ -368,3 +368,11 @@ def test_the_callback_pickles_before_and_after_a_fit() -> None:
     assert pickle.loads(pickle.dumps(dog)).settings == dog.settings
     outcome(dog)
     assert pickle.loads(pickle.dumps(dog)).verdict == "incomplete"
+
+
+def test_a_fault_while_the_trainer_is_made_does_not_reach_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> str:
+        raise RuntimeError("no frame")
+
+    monkeypatch.setattr(adapter, "asked_precision", broken)
+    assert same(outcome(SanityWatchdog(fail_on=None)), outcome())

@@ -136,7 +136,7 @@ class Random(L.LightningModule):
         return None
 
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
-        self.log(f"val_loss{dataloader_idx or str()}", self._loss(batch), batch_size=4, add_dataloader_idx=False)
+        self.log(f"val_loss{dataloader_idx or ''}", self._loss(batch), batch_size=4, add_dataloader_idx=False)
 
     def configure_optimizers(self) -> Any:
         optimizer = OPTIMIZERS[self.made["optimizer"]](self.net.parameters())

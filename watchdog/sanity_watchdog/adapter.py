@@ -72,7 +72,7 @@ def asked_precision() -> str | None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "__init__" and {"precision", "callbacks"} <= frame.f_locals.keys():
+        if frame.f_code.co_name == "__init__" and all(name in frame.f_locals for name in ("precision", "callbacks")):
             return str(frame.f_locals["precision"] or "")
         frame = frame.f_back
     return None

@@ -95,9 +95,13 @@ class SanityWatchdog(StepHooks):
     def state_dict(self) -> Callable[[], dict[str, Any]]:
         """The base class's empty one. Lightning looks it up while it makes a Trainer, which alone knows the precision
         that was asked for."""
+        self._note_precision()
+        return super().state_dict
+
+    @harmless
+    def _note_precision(self) -> None:
         asked = adapter.asked_precision()
         self._asked = self._asked if asked is None else asked
-        return super().state_dict
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
