@@ -7,9 +7,9 @@ from dataclasses import replace
 from .alerts import Alert, Severity
 
 START = "start"
+"""Stage of an alert about what was there before the first batch."""
 ACROSS = {"WD211": "WD142"}
 """What one rank's loss does to the averaged gradients of the others within the same step, however finite theirs are."""
-"""Stage of an alert about what was there before the first batch."""
 
 DATA = re.compile(r"batch($|[\[.])")
 """A place in the batch, such as ``batch[0]`` or ``batch.image``."""
