@@ -76,12 +76,22 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     assert "py.typed" in shipped
 
 
-def test_the_sdist_holds_sources_and_tests(built: Path) -> None:
+def test_the_sdist_holds_what_is_needed_to_build_test_and_release(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
-    assert tops >= {"watchdog", "tests", "examples", "README.md", "LICENSE", "pyproject.toml"}
-    assert not tops & {"lightning_logs", ".ci", "dist", "build"}
+        names = [Path(*Path(member.name).parts[1:]) for member in archive.getmembers() if member.isfile()]
+    folders = {"watchdog", "tests", "examples", ".github"}
+    files = {"README.md", "CHANGELOG.md", "LICENSE", "pyproject.toml", ".gitignore", "PKG-INFO"}
+    assert {name.parts[0] for name in names} == folders | files
+    wanted = {
+        p.relative_to(ROOT)
+        for folder in folders
+        for p in (ROOT / folder).rglob("*")
+        if p.suffix in (".py", ".md", ".js", ".yml", ".json", ".txt", ".ipynb", ".yaml")
+        and "lightning_logs" not in p.parts
+    }
+    assert wanted <= set(names)
+    assert not [name for name in names if name.suffix in (".pyc", ".ckpt", ".jsonl") or "__pycache__" in name.parts]
 
 
 def test_a_fit_in_a_fresh_environment_beside_the_other_watchdog(built: Path, tmp_path: Path) -> None:
