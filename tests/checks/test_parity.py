@@ -1,5 +1,6 @@
 """Every check has a page, a quiet and a firing row; every firing row has a golden rendering."""
 
+import ast
 import importlib
 import pkgutil
 import re
@@ -34,6 +35,15 @@ def test_page(check: Check[Any]) -> None:
     assert tuple(found) == HEADINGS
     assert 10 < len(check.summary) < 121
     assert check.summary.endswith(".")
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda c: c.code)
+def test_the_code_of_a_page_is_python(check: Check[Any]) -> None:
+    assert "::\n" not in check.page
+    blocks = re.findall(r"^```python\n(.*?)\n```$", check.page, re.M | re.S)
+    assert len(blocks) * 2 == check.page.count("```")
+    for block in blocks:
+        ast.parse(block)
 
 
 def test_codes_and_names_are_unique_sorted_and_legal() -> None:

@@ -75,7 +75,11 @@ def discarded_gradients(seen: Discarded) -> Findings:
         )
     elif seen.cut >= SUCCESSIVE:
         if seen.kept > 0:
-            hint = "raise the value that gradients are clipped to" if seen.clipped else "look for what scales gradients"
+            hint = (
+                "raise the value that gradients are clipped to"
+                if seen.clipped
+                else "look for hooks or clipping that scale gradients down"
+            )
         else:
             hint = "a hook clears gradients before the update: do not call zero_grad() in on_before_optimizer_step"
         yield discarded_gradients.alert(

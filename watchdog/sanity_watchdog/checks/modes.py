@@ -128,9 +128,9 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
         yield extreme_dropout.alert(
             seen,
             f"{first.function} drops {number(100 * first.rate)} % of the values in evaluation",
-            hint="training=self.training"
+            hint="pass training=self.training to it"
             if "attention" not in first.function
-            else "dropout_p=p if self.training else 0",
+            else "pass dropout_p=p if self.training else 0.0",
             subjects=tuple(dict.fromkeys(c.owner for c in calls if c.meant == first.meant)),
             severity=Severity.INFO if first.meant else Severity.WARNING,
             where=first.where,

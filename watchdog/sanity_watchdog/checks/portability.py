@@ -109,7 +109,9 @@ def operator_falls_back(seen: Operators) -> Findings:
     """
     yield from _unjudged(seen)
     slow = [g for g in seen.gaps if not g.missing or (seen.fallback and g.target == "mps")]
-    yield from _gaps(operator_falls_back, seen, slow, "no kernel but a CPU round trip", "replace the call")
+    yield from _gaps(
+        operator_falls_back, seen, slow, "no kernel but a CPU round trip", "replace the call, or call it once per batch"
+    )
 
 
 def _unjudged(seen: Operators) -> Findings:

@@ -76,7 +76,11 @@ def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
     elif seen.classes:
         return _labels_fault(seen)
     elif seen.low < 0 and not math.isnan(seen.sum_low):
-        return error, f"soft targets go down to {seen.low:.3g}; probabilities are ≥ 0", "check how they are made"
+        return (
+            error,
+            f"soft targets go down to {seen.low:.3g}; probabilities are ≥ 0",
+            "make them probabilities: softmax or division by their sum",
+        )
     elif seen.sum_low < 1 - ROUNDING or seen.sum_high > 1 + ROUNDING:
         if len(seen.input_shape) == 1:
             return (
