@@ -8,13 +8,14 @@ from sanity_watchdog.checks.detached_loss import detached_loss
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.losses import Cut, DetachedLoss
 
-CUTS = [Cut(name, "model.py:12") for name in ("argmax", "detach", "no_grad", "item")]
+CUTS = [Cut(name, "model.py:12") for name in ("argmax", "detach", "no_grad", "item", "tensor")]
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (detached_loss, DetachedLoss(attached=False)),
+    (detached_loss, DetachedLoss(attached=False, history=True)),
     *((detached_loss, DetachedLoss(attached=False, cut=cut)) for cut in CUTS),
 ]
-QUIET: list[tuple[Check[Any], Evidence]] = [(detached_loss, DetachedLoss(attached=True))]
+QUIET: list[tuple[Check[Any], Evidence]] = [(detached_loss, DetachedLoss(attached=True, history=True))]
 
 
 @pytest.mark.parametrize("cut", CUTS, ids=lambda c: c.operation)

@@ -57,6 +57,17 @@ def softmax_per_pixel() -> Run:
     return Classifier(nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.Softmax2d()), lr=1e-2), loader(x, y), {}
 
 
+@fault("WD109")
+def losses_joined_by_a_new_tensor(fixed: bool) -> Run:
+    class Parts(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores, labels = self.net(batch[0]), batch[1]
+            losses = [F.cross_entropy(s, y) for s, y in zip(scores.chunk(2), labels.chunk(2), strict=True)]
+            return torch.stack(losses).mean() if fixed else torch.tensor(losses, requires_grad=True).mean()
+
+    return Parts(lr=3e-3), loader(*blobs()), {}
+
+
 @fault("WD103", also=("WD144",))
 def nll_loss_of_scores(fixed: bool) -> Run:
     net = nn.Sequential(mlp(), nn.LogSoftmax(1)) if fixed else mlp()

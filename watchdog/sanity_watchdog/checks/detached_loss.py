@@ -5,14 +5,16 @@ from ..evidence.losses import DetachedLoss
 from .check import Findings, check
 
 READS = ("item", "tolist", "numpy", "float", "array")
+MAKES = ("tensor", "as_tensor", "asarray", "new_tensor", "Tensor")
 
 
 @check("WD109", "detached-loss", Severity.ERROR, DetachedLoss)
 def detached_loss(seen: DetachedLoss) -> Findings:
     """No gradient can flow from the loss that the step returned.
 
-    **What it sees.** Whether the returned loss has a gradient history, and, in the first steps, the operation and line
-    at which the last value that had one lost it: ``argmax``, ``detach``, a ``no_grad`` block, ``item``.
+    **What it sees.** Whether the returned loss has a gradient history, in the first step also whether that ends in a
+    parameter, and the operation and line at which the last value that had one lost it: ``argmax``, ``detach``, a
+    ``no_grad`` block, ``item``, ``torch.tensor``.
 
     **Why it matters.** Backward fails with "element 0 of tensors does not require grad", in a trace that ends inside
     the framework; or, with a new tensor made from a number, it runs and nothing is learned.
@@ -21,6 +23,7 @@ def detached_loss(seen: DetachedLoss) -> Findings:
 
         F.cross_entropy(scores, labels)                  # not of scores.argmax(1).float()
         total = total + loss                             # not torch.tensor(loss.item(), requires_grad=True)
+        torch.stack(losses).mean()                       # not torch.tensor(losses, requires_grad=True).mean()
 
     **When to ignore.** Never in automatic optimisation; a step without a loss returns None.
 
@@ -32,11 +35,17 @@ def detached_loss(seen: DetachedLoss) -> Findings:
     if seen.attached:
         return
     cut = seen.cut
-    if cut is None:
+    if cut is None and seen.history:
+        message = "the gradient history of the loss ends in no parameter of the model"
+        hint = "build the loss from the model's own outputs, not from a tensor that was made of their values"
+    elif cut is None:
         message, hint = "the loss has no gradient history", "look for argmax, detach, no_grad or item before the loss"
     elif cut.operation in READS:
         message = f"the loss has no gradient: its last value with one was read to the host by {cut.operation}()"
         hint = f"keep tensors instead of numbers: remove {cut.operation}() at {cut.where}"
+    elif cut.operation in MAKES:
+        message = f"the loss has no gradient: {cut.operation}() makes a new tensor of values that had one"
+        hint = f"join them with torch.stack instead of {cut.operation}() at {cut.where}"
     elif cut.operation == "no_grad":
         message = "the loss has no gradient: it was computed inside no_grad"
         hint = f"leave the no_grad block at {cut.where}"

@@ -157,7 +157,7 @@ def _register(strangers: list[Stranger]) -> str:
     return "let the object that holds it be an nn.Module, and keep that as an attribute"
 
 
-@check("WD314", "without-gradient", Severity.WARNING, Reached, implied_by=("WD109", "WD315", "WD506"))
+@check("WD314", "without-gradient", Severity.WARNING, Reached, implied_by=("WD109", "WD133", "WD315", "WD506"))
 def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     """Trainable parameters that an optimizer holds never got a gradient.
 

@@ -260,9 +260,11 @@ class DetachedLoss(Evidence):
     """The loss that the step returned, and whether a gradient can flow from it.
 
     Attributes:
-        attached: does it have a gradient history?
+        attached: does it have a gradient history that ends in a parameter?
+        history: does it have one at all?
         cut: where the history ends, where that was seen.
     """
 
     attached: bool
+    history: bool = False
     cut: Cut | None = None

@@ -7,9 +7,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from .names import plain_name
+from .observer import is_plain
+from .run import Run
 
 NODES = 20_000
 """Nodes visited at most: about 0.1 s, once a run."""
+FEW = 500
+"""Nodes of a graph that may end in no parameter: one made of numbers is short."""
 VISITS = 20_000
 """Attributes and items visited at most when looking for where a tensor lives."""
 ITEMS, DEPTH = 256, 4
@@ -54,6 +58,15 @@ def leaves(loss: Tensor, limit: int = NODES) -> Leaves:
         if len(seen) > limit:
             return Leaves(tuple(found.values()), f"the graph of the loss has more than {limit:,} nodes")
     return Leaves(tuple(found.values()), hidden)
+
+
+def reaches_nothing(loss: Tensor, run: Run) -> bool:
+    """Does the graph of this loss, where all of it is short enough to be seen, end in no parameter at all?"""
+    ends = leaves(loss, FEW)
+    if ends.hidden or not ends.tensors or any(isinstance(t, nn.Parameter) for t in ends.tensors):
+        return False
+    held = {id(p) for o in run.optimizers for g in o.param_groups for p in g["params"]}
+    return all(id(t) not in held and is_plain(t) for t in ends.tensors)
 
 
 @dataclass(frozen=True)

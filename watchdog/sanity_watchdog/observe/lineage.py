@@ -146,6 +146,8 @@ class Lineage:
         self._note_causality(name, args, kwargs)
         if self._training:
             self._note_cut(name, inputs, out)
+            if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
+                self._trace.read = Cut(name, user_line())
         data = any(f.data for f in facts)
         if out.requires_grad and data:
             self._note_frontier(name, inputs, facts, out)

@@ -18,6 +18,7 @@ from .calls import LossCall, Trace, tensors_of
 from .fastpath import has_fast_path
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
+from .leaves import reaches_nothing
 from .lineage import Lineage
 from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
 from .loss_statistics import DISTANCES, LABELS, head_scale, labels, measure, scores_alone
@@ -174,7 +175,8 @@ class LossCalls(Observer):
     def _note_detached(self, at: Moment, loss: Tensor) -> None:
         trace = at.trace
         if loss.grad_fn is not None:
-            at.emit(DetachedLoss(attached=True, **at.tags()))
+            ends = not (at.sync and reaches_nothing(loss, at.run))
+            at.emit(DetachedLoss(attached=ends, history=True, cut=trace and trace.read, **at.tags()))
         elif not loss.requires_grad:
             cut = None if trace is None else trace.cuts.get(loss) or trace.read
             at.emit(DetachedLoss(attached=False, cut=cut, **at.tags()))
