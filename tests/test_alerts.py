@@ -3,7 +3,7 @@ import pickle
 
 import pytest
 
-from sanity_watchdog.alerts import Alert, Severity, printable, render, silencer
+from sanity_watchdog.alerts import Alert, Severity, place, printable, render, silencer
 
 ZEROED = Alert(
     "WD301",
@@ -73,3 +73,8 @@ def test_severity_by_name(text: str) -> None:
 def test_unknown_severity_lists_the_valid_ones() -> None:
     with pytest.raises(ValueError, match="info, warning, error"):
         Severity.parse("fatal")
+
+
+def test_many_ranks_are_cut() -> None:
+    seen = Alert("WD142", "non-finite-loss", Severity.ERROR, "m", step=5, ranks=(3, *range(1000)))
+    assert place(seen) == "step 5  rank 3, 0, 1, 2 and 997 more"

@@ -248,3 +248,13 @@ def test_on_alert_hears_each_new_alert_and_may_raise() -> None:
     logger.take(Seen(zeros=("a",)))
     assert [a.code for a in heard] == ["WD301"]
     assert "on_alert" in logger.close(0, 1, 1).broken
+
+
+def test_a_fault_of_ours_on_another_rank_makes_the_run_incomplete() -> None:
+    logger = DiagnosticsLogger(Settings.make(fail_on=None), checks=CHECKS)
+    logger.stepping = True
+    logger.take(Seen())
+    assert logger.verdict == "pass"
+    logger.adopt(Alert("WD001", "watchdog-failed", Severity.INFO, "boom", subjects=("observer Ranks",), ranks=(3,)))
+    assert logger.verdict == "incomplete"
+    assert logger.close(1, 1, 1).broken == {"observer Ranks of rank 3": "boom"}

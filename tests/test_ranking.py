@@ -117,3 +117,17 @@ def test_the_registry_has_no_circular_causes() -> None:
 def test_root_causes_are_checks() -> None:
     known = {c.code for c in CHECKS}
     assert {cause for c in CHECKS for cause in c.implied_by} <= known
+
+
+@pytest.mark.parametrize(
+    ("ranks", "step", "standing"),
+    [((1, 0), 5, ["WD142"]), ((0, 1), 5, ["WD142", "WD211"]), ((1,), 6, ["WD142", "WD211"])],
+    ids=["another-rank's", "its-own", "later"],
+)
+def test_one_ranks_loss_explains_the_gradients_of_the_others(
+    ranks: tuple[int, ...], step: int, standing: list[str]
+) -> None:
+    loss = replace(alert("WD142", step=step), ranks=ranks)
+    gradients = replace(alert("WD211", "layer", step=5), ranks=(0, 2))
+    left, _ = explain([loss, gradients], {})
+    assert [a.code for a in left] == standing

@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from sanity_watchdog.observe import tensors as measuring
 from sanity_watchdog.observe.moment import Moment
+from sanity_watchdog.observe.observer import is_plain
 from sanity_watchdog.observe.run import Run
 from sanity_watchdog.observe.strided import is_dense, measurable, sample
 from sanity_watchdog.observe.tensors import BAD, EDGES, PART, TINY, ZERO, Measuring, part
@@ -237,3 +238,12 @@ def test_rows_of_all_devices_and_dtypes_arrive_once() -> None:
     for reader, values in zip(at.readers, at.packet.read(), strict=True):
         reader(values)
     assert got == [["a", "b", "c"]]
+
+
+def test_memory_that_was_given_back_is_not_looked_at() -> None:
+    kept, freed = torch.ones(4), torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    assert is_plain(kept)
+    assert not is_plain(freed)
+    assert Measuring().take({"kept": kept, "freed": freed}).skipped == {"freed": "freed"}
+    assert is_plain(torch.empty(0))

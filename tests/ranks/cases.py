@@ -282,6 +282,28 @@ def own_noise(world: int) -> Case:
     return Denoiser(seeded=True), data(), {}
 
 
+class Queue(Net):
+    """Keeps the last batches of its own rank in a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("queue", torch.zeros(16, 20))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.queue.copy_(batch[0])
+        return super().training_step(batch, batch_idx)
+
+
+@case
+def own_queues(world: int) -> Case:
+    return Queue(), data(), {"strategy": DDPStrategy(broadcast_buffers=False)}
+
+
+@case
+def broadcast_queues(world: int) -> Case:
+    return Queue(), data(), {}
+
+
 @case
 def dropout(world: int) -> Case:
     return Net(nn.Sequential(nn.Dropout(0.3), mlp())), data(), {}

@@ -39,6 +39,8 @@ class Sharded(Net):
         scores = self.net(batch[0])
         if self.fault == "softmax":
             scores = scores.softmax(-1)
+        elif self.fault == "detached":
+            scores = scores.detach().requires_grad_()
         loss = F.cross_entropy(scores, batch[1])
         self.losses.append(loss.item())
         return loss * float("nan") if self.fault == "nan" and self.on_one and self.global_step == 5 else loss
@@ -49,8 +51,8 @@ class Sharded(Net):
                 self.net[4].weight.zero_() if self.fault == "zeroed" else self.net[0].weight.mul_(float("nan"))
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
-        whole = [whole_of(p.grad) for p in self.parameters()]
-        self.norms.append(torch.stack([g.double().square().sum() for g in whole]).sum().sqrt().item())
+        whole = [whole_of(p.grad) for p in self.parameters() if p.grad is not None]
+        self.norms.append(sum(g.double().square().sum().item() for g in whole) ** 0.5)
 
     def on_train_end(self) -> None:
         Path(f"norms{self.global_rank}.json").write_text(json.dumps(self.norms))
@@ -103,5 +105,5 @@ def _parallel(world: int) -> Case:
 
 
 CASES["tensor-parallel"] = _parallel
-for name in ("", "softmax", "nan", "zeroed", "lost", "outside", "foreign", "rate"):
+for name in ("", "softmax", "nan", "zeroed", "lost", "outside", "foreign", "rate", "detached"):
     CASES[f"sharded-{name}".strip("-")] = _sharded(name)

@@ -101,6 +101,15 @@ def test_shared_data_and_shared_noise(ranks: Ranks, tmp_path: Path) -> None:
     assert "WD603" in own.seen[0]["judged"]
 
 
+@pytest.mark.parametrize(("case", "noted"), [("own-queues", ["queue"]), ("broadcast-queues", [])])
+def test_buffers_that_nobody_brings_together_are_a_note(
+    ranks: Ranks, tmp_path: Path, case: str, noted: list[str]
+) -> None:
+    found = ranks.run(case, tmp_path)
+    found.assert_quiet(40)
+    assert [s for a in found.alerts("WD601") for s in a["subjects"]] == noted
+
+
 # -- stopping
 
 

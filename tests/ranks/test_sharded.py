@@ -26,6 +26,8 @@ def test_healthy_sharded_training_is_quiet(ranks: Ranks, tmp_path: Path, case: s
     found.assert_quiet(40)
     assert "shards the parameters" in found.seen[0]["skipped"]["WD601"]
     assert ("WD602" in found.seen[0]["judged"]) == (case == "sharded")
+    if case == "sharded":
+        assert "sharded parameters" in found.seen[0]["skipped"]["WD214"]
     assert {"WD311", "WD312", "WD314", "WD301", "WD303", "WD211"} <= set(found.seen[0]["judged"])
 
 
@@ -54,10 +56,12 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_whole(
         ("outside", "WD311"),
         ("foreign", "WD312"),
         ("rate", "WD501"),
+        ("detached", "WD314"),
     ],
 )
 def test_faults_of_sharded_trainings_are_named(ranks: Ranks, tmp_path: Path, fault: str, code: str) -> None:
     found = ranks.run(f"sharded-{fault}", tmp_path)
+    assert found.statuses == [0, 0], found.logs
     assert [a["code"] for a in found.alerts()] == [code]
     assert not found.seen[0]["broken"]
     if fault == "nan":

@@ -168,7 +168,7 @@ class Assembly:
                     epoch=ordered[0].epoch,
                     prints=ordered,
                     names=tuple(grouped(module.named_parameters())[0]),
-                    buffer_names=tuple(grouped(comparable_buffers(module))[0]),
+                    buffer_names=tuple(grouped(comparable_buffers(module, self._run.wrapper))[0]),
                     sharded=sharding(module, self._run.strategy),
                     sharing=sharing(module),
                     batches=tuple(self._batches),

@@ -22,8 +22,8 @@ def ranks_diverged(seen: Replicas) -> Findings:
 
     **What it sees.** At every sample an exact integer fingerprint of the parameters on each rank, in at most 128
     groups. The first group that differs names the first parameter; the ranks that are in the minority are the odd
-    ones. The gradients that the optimizer got tell why: averaged ones are equal on all ranks. Buffers that differ,
-    apart from BatchNorm statistics, are an INFO.
+    ones. The gradients that the optimizer got tell why: averaged ones are equal on all ranks. Buffers that differ
+    are an INFO, apart from BatchNorm statistics and those that the strategy broadcasts before each step.
 
     **Why it matters.** Data-parallel training averages gradients, not weights: what once differs stays different.
     Each rank then trains a model of its own with gradients of the others', and only rank zero's is saved.

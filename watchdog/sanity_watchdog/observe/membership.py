@@ -13,6 +13,7 @@ from .moment import Moment
 from .names import parameter_owners, plain_name
 from .observer import Observer, in_samples
 from .run import Run
+from .sharding import local
 
 WATCHED = 32
 """Attempts in which the presence of gradients is looked at every time; later only at samples."""
@@ -40,6 +41,7 @@ class MembershipObserver(Observer):
         self._graphs = 0
         self._told = self._complete = False
         self._frozen_at_start: set[str] = set()
+        self._shards: dict[str, Tensor] = {}
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -47,6 +49,7 @@ class MembershipObserver(Observer):
             return
         self._run = run
         self._waiting = {id(p): p for p in run.module.parameters()}
+        self._shards = {plain_name(n): p for n, p in run.module.named_parameters() if local(p) is not p}
         self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
 
     @in_samples
@@ -57,7 +60,7 @@ class MembershipObserver(Observer):
         self._graphs += 1
         if self._graphs == 1:
             at.emit(self._frozen(at, run, no_graph=run.automatic and not loss.requires_grad))
-        if any(hasattr(p, "_local_tensor") for p in run.module.parameters()):
+        if self._shards:
             at.emit(Unseen(**at.tags(), codes=("WD313",), reason="sharded parameters are replaced during the step"))
         elif loss.grad_fn is not None:
             at.emit(_loss_leaves(at, run, loss))
@@ -107,9 +110,13 @@ class MembershipObserver(Observer):
             del self._waiting[key]
         self._got.update(got)
 
+    def _named(self, run: Run) -> dict[str, Tensor]:
+        """The module's parameters; the shards where a step without a backward pass has left them gathered."""
+        return {(name := plain_name(n)): self._shards.get(name, p) for n, p in run.module.named_parameters()}
+
     def _membership(self, at: Moment, run: Run) -> Membership:
         owners, held = parameter_owners(run.module), _held(run)
-        named = {plain_name(n): p for n, p in run.module.named_parameters()}
+        named = self._named(run)
         missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and id(p) in self._got]
         known = {id(p) for p in named.values()} | self._moved
         free: dict[tuple[int, ...], list[str]] = {}
@@ -136,7 +143,7 @@ class MembershipObserver(Observer):
         for optimizer in run.optimizers:
             for p in _parameters(optimizer):
                 steps[id(p)] = max(steps.get(id(p), 0), self._attempts.get(id(optimizer), 0))
-        named = {plain_name(n): p for n, p in run.module.named_parameters() if p.requires_grad and id(p) in held}
+        named = {n: p for n, p in self._named(run).items() if p.requires_grad and id(p) in held}
         without = [n for n, p in named.items() if id(p) in self._waiting and steps.get(id(p), 0) >= least]
         owners = parameter_owners(run.module) if without else {}
         fatal = run.unused_stops and run.automatic
@@ -150,7 +157,7 @@ class MembershipObserver(Observer):
         )
 
     def _frozen(self, at: Moment, run: Run, no_graph: bool) -> Frozen:
-        named = {plain_name(n): p for n, p in run.module.named_parameters()}
+        named = self._named(run)
         names = {id(p): n for n, p in named.items()}
         trainable = tuple(n for n, p in named.items() if p.requires_grad)
         frozen, owners = self._frozen_at_start.difference(trainable), parameter_owners(run.module)

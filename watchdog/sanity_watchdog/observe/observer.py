@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from .moment import Moment
 from .run import Run
+from .strided import is_freed
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -115,13 +116,8 @@ def is_plain(tensor: Any) -> bool:
         and not tensor.is_meta
         and not tensor.is_nested
         and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        and not is_freed(tensor)
+        and not (tensor.layout is torch.strided and is_freed(tensor))
     )
-
-
-def is_freed(tensor: Tensor) -> bool:
-    """Has the memory of this tensor been given back, as FSDP does with parameters that are not in use?"""
-    return tensor.layout is torch.strided and tensor.numel() > 0 and tensor.untyped_storage().size() == 0
 
 
 def loss_of(output: Any) -> Tensor | None:

@@ -54,8 +54,11 @@ def grouped(named: Iterable[tuple[str, Tensor]]) -> tuple[list[str], list[list[T
     return [g[0][0] for g in groups], [[t for _, t in g] for g in groups]
 
 
-def comparable_buffers(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Buffers that replicas should agree on: all but the statistics of unsynchronised BatchNorm."""
+def comparable_buffers(module: nn.Module, wrapper: nn.Module | None) -> list[tuple[str, Tensor]]:
+    """Buffers that replicas should agree on: all but the statistics of unsynchronised BatchNorm, and none where the
+    wrapper broadcasts rank zero's before each step."""
+    if getattr(wrapper, "broadcast_buffers", False):
+        return []
     return [
         (name, b)
         for name, b in module.named_buffers()
@@ -121,7 +124,7 @@ class Ranks(Observer):
         with torch.no_grad():
             asked = {
                 "parameters": _folded([] if apart else grouped(module.named_parameters())[1], device),
-                "buffers": _folded([] if apart else grouped(comparable_buffers(module))[1], device),
+                "buffers": _folded([] if apart else grouped(comparable_buffers(module, run.wrapper))[1], device),
                 "gradients": _folded([], device) if gradients is None else gradients,
                 "squares": torch.full((), math.nan, device=device) if norm is None else norm.to(device),
                 **{f"batch {k}": v.to(device) for k, v in probes.items()},

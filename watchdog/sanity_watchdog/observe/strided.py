@@ -18,6 +18,8 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
         return "absent"
     usual = type(tensor) in PLAIN and tensor.dtype in NORMED and tensor.layout is torch.strided
     if usual and not (tensor.is_meta or tensor.is_nested):
+        if is_freed(tensor):
+            return "freed"
         return tensor.detach() if tensor.numel() else "empty"
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         return "lazy"
@@ -40,6 +42,11 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
     if not inner.is_floating_point():
         return str(inner.dtype).removeprefix("torch.")
     return inner if inner.numel() else "empty"
+
+
+def is_freed(tensor: Tensor) -> bool:
+    """Has the memory of this strided tensor been given back, as FSDP does with parameters that are not in use?"""
+    return tensor.numel() > 0 and tensor.untyped_storage().size() == 0
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -54,9 +54,10 @@ class UnitWatch(Observer):
         }
         last = next((name for name, p in reversed(self._parameters.items()) if p.dim() > 1), "")
         head = owners.get(last)  # the outputs have no activation behind them
-        self._biases = {
-            n: p for n, (p, owner) in biases.items() if p.numel() >= FEWEST and owner is not head and is_plain(p)
-        }
+        biases = {n: (p, owner) for n, (p, owner) in biases.items() if p.numel() >= FEWEST and owner is not head}
+        self._biases = {n: p for n, (p, _) in biases.items() if is_plain(p)}
+        if biases and not self._biases:
+            at.emit(Unseen(codes=self.codes, reason="sharded parameters are replaced during the step", **at.tags()))
         self._owners = {n: owner for n, (_, owner) in biases.items()}
         self._alive: dict[str, Tensor] = {}
         self._samples: dict[str, int] = {}
