@@ -56,7 +56,7 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_whole(
         ("outside", "WD311"),
         ("foreign", "WD312"),
         ("rate", "WD501"),
-        ("detached", "WD314"),
+        ("detached", "WD109"),
     ],
 )
 def test_faults_of_sharded_trainings_are_named(ranks: Ranks, tmp_path: Path, fault: str, code: str) -> None:
