@@ -30,7 +30,7 @@ def steps(job: str) -> list[dict[str, Any]]:
     return list(RELEASE["jobs"][job]["steps"])
 
 
-@pytest.mark.parametrize("requirement", project()["dependencies"])
+@pytest.mark.parametrize("requirement", [*project()["dependencies"], *project()["optional-dependencies"]["examples"]])
 def test_each_lower_bound_is_a_version_that_the_tests_run_with(requirement: str) -> None:
     claimed = Requirement(requirement)
     (bound,) = claimed.specifier
