@@ -215,6 +215,8 @@ def test_details_by_keyboard(visit: Open) -> None:
     for paragraph in re.findall(r"^\*\*(.+?)\.\*\*", page_of, re.M):
         assert paragraph in text
     assert "**" not in text
+    assert "`" not in text
+    assert "prune.custom_from_mask" in details.locator("pre").inner_text()
     assert page.evaluate("document.activeElement.textContent") == "WD301 zeroed-parameter"
     page.keyboard.press("Enter")
     assert details.count() == 0
