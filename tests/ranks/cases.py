@@ -70,17 +70,18 @@ def one_nan(world: int) -> Case:
 
 
 class Softmax(Net):
-    """Rank one applies softmax before cross entropy; dies at ``dies``."""
+    """Rank ``odd`` applies softmax before cross entropy, and is killed in step ``dies``."""
 
-    def __init__(self, dies: int = -1, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.dies = dies
+    def __init__(self, odd: int = 1, dies: int = -1) -> None:
+        super().__init__()
+        self.odd, self.dies = odd, dies
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        if self.on_one and self.global_step == self.dies:
+        is_odd = self.global_rank == self.odd
+        if is_odd and self.global_step == self.dies:
             os.kill(os.getpid(), signal.SIGKILL)
         out = self.net(batch[0])
-        return F.cross_entropy(out.softmax(-1) if self.on_one else out, batch[1])
+        return F.cross_entropy(out.softmax(-1) if is_odd else out, batch[1])
 
 
 @case
@@ -91,6 +92,11 @@ def softmax_on_one(world: int) -> Case:
 @case
 def killed_after_its_alert(world: int) -> Case:
     return Softmax(dies=1), data(), {}
+
+
+@case
+def rank_zero_killed(world: int) -> Case:
+    return Softmax(odd=0, dies=7), data(), {"strategy": short()}
 
 
 class Drifting(Net):

@@ -143,6 +143,17 @@ def test_a_killed_ranks_record_survives_it(ranks: Ranks, tmp_path: Path) -> None
     assert [(a["code"], a["ranks"]) for a in found.alerts()] == [("WD102", [1])], "it had reached rank zero as well"
 
 
+def test_the_other_ranks_tell_what_a_killed_rank_zero_cannot(ranks: Ranks, tmp_path: Path) -> None:
+    """The store dies with rank zero."""
+    plain = ranks.run("rank-zero-killed", tmp_path / "plain", watched=False)
+    found = ranks.run("rank-zero-killed", tmp_path / "watched")
+    assert found.statuses == plain.statuses == [-9, 1]
+    assert found.seen[1]["error"].partition(":")[0] == plain.seen[1]["error"].partition(":")[0]
+    (run,) = load([found.folder]).runs
+    assert (run.verdict, run.finished) == ("fail", False)
+    assert "WD102" in [a.code for a in run.summary.alerts]
+
+
 @pytest.mark.parametrize("case", ["no-loss-on-one", "skipping-alone", "uneven"])
 def test_what_ends_a_run_ends_it_as_it_would_without_us(ranks: Ranks, tmp_path: Path, case: str) -> None:
     plain = ranks.run(case, tmp_path / "plain", watched=False)

@@ -64,6 +64,7 @@ class GradientWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
+        self._sharded = run.world > 1 and bool(sharding(run.module, run.strategy))
         self._parameters = named_all(run.module)
         self._names = {id(p): name for name, p in self._parameters.items()}
         tables = (nn.Embedding, nn.EmbeddingBag)
@@ -153,7 +154,7 @@ class GradientWatch(Observer):
         if bad:
             return
         norm = math.hypot(*(row.norm / unit for row in rows if math.isfinite(row.norm)))
-        if not sharding(self._run.module, self._run.strategy):  # there each rank has a part; rank zero joins them
+        if not self._sharded:  # there each rank has a part; rank zero joins them
             yield Scalars(values={"gradient_norm": norm}, **at.tags())
         profile = self._profile(at, rows, past)
         if profile is not None:

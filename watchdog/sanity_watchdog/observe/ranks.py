@@ -16,7 +16,7 @@ from .fingerprints import fingerprint
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, in_samples, is_plain
-from .sharding import sharding, squares
+from .sharding import local, sharding, squares
 from .strided import sample
 
 GROUPS = 128
@@ -106,7 +106,8 @@ class Ranks(Observer):
         with torch.no_grad():
             if sharding(run.module, run.strategy):
                 mine = [p.grad for p in run.module.parameters() if id(p) in held and p.grad is not None]
-                found = squares(mine, run.world) if run.scaler is None else None
+                told = run.scaler is None and any(local(g) is not g for g in mine)  # flat parts tell no placement
+                found = squares(mine, run.world) if told else None
                 self._squares = found if self._squares is None or found is None else self._squares + found
             else:
                 groups = grouped(run.module.named_parameters())[1]
