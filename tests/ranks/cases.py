@@ -203,7 +203,7 @@ SOAK = 2_000
 
 @case
 def skipping_alone(world: int) -> Case:
-    return Skipping(alone=True), data(2048), {"strategy": short()}
+    return Skipping(alone=True), data(2048), {"strategy": short(3)}
 
 
 @case
@@ -211,9 +211,9 @@ def soak(world: int) -> Case:
     return Skipping(alone=False, dies=SOAK - 100), data(2048), {"max_steps": SOAK, "strategy": short()}
 
 
-def short() -> DDPStrategy:
+def short(seconds: float = 30) -> DDPStrategy:
     """DDP with a time-out of seconds instead of half an hour."""
-    return DDPStrategy(timeout=timedelta(seconds=2))
+    return DDPStrategy(timeout=timedelta(seconds=seconds))
 
 
 class Alone(Net):
