@@ -19,13 +19,12 @@ def main() -> int:
     import torch
 
     from . import CASES
-    from .run import Result, Score, run, run_rank
+    from .run import Result, Score, run
 
     parser = argparse.ArgumentParser(prog="python -m tests.corpus", description=main.__doc__)
     parser.add_argument("--seeds", default="0", help="seeds, separated by commas")
     parser.add_argument("--only", default="", help="part of a case's name or family; several separated by commas")
     parser.add_argument("--json", type=Path, help="file to write all results to")
-    parser.add_argument("--rank", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     seeds = [int(s) for s in options.seeds.split(",")]
     warnings.filterwarnings("ignore")
@@ -33,9 +32,6 @@ def main() -> int:
         logging.getLogger(name).setLevel(logging.ERROR)
     torch.set_num_threads(1)
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    if options.rank:
-        run_rank(*options.rank, seeds[0])
-        return 0
     wanted = options.only.split(",")
     cases = [c for c in CASES.values() if any(w in c.name or w in c.family for w in wanted)]
     results: list[Result] = []

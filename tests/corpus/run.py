@@ -1,10 +1,7 @@
 """One case under a watchdog, and what its alerts are worth."""
 
-import json
-import os
-import socket
-import subprocess
-import sys
+import atexit
+import functools
 import tempfile
 import time
 import warnings
@@ -17,14 +14,11 @@ import lightning as L
 
 from sanity_watchdog.alerts import Severity
 from sanity_watchdog.records import alert_to_dict
+from tests.ranks.processes import Ranks
 from tests.runs import trainer
 
 from .adapter import factory
 from .case import CASES, Case
-
-ROOT = Path(__file__).parents[2]
-PATIENCE = 300
-"""Seconds that a case of several processes may take."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +62,15 @@ class Result:
         return self.error == (self.case.raises or "")
 
 
-def fit(case: Case, seed: int, **settings: Any) -> tuple[Any, str]:
-    """Train under a watchdog in this process; the watchdog, and the exception that ended it."""
+DEFAULTS: dict[str, Any] = {"max_steps": 40, "max_epochs": 1000, "callbacks": ()}
+"""What a case's Trainer gets where the case does not say otherwise."""
+
+
+def _fit(case: Case, seed: int) -> tuple[Any, str]:
     L.seed_everything(seed, verbose=False)
     module, data, own = case.build()
     dog = factory(case.target)
-    settings = {"max_steps": 40, "max_epochs": 1000, "callbacks": (), **settings, **own}
+    settings = {**DEFAULTS, **own}
     validation, error = settings.pop("validation", None), ""
     train = trainer(dog, *settings.pop("callbacks"), **settings).fit
     loaders = {"datamodule": data} if isinstance(data, L.LightningDataModule) else {"train_dataloaders": data}
@@ -99,7 +96,7 @@ def run(case: Case, seed: int = 0) -> Result:
     if case.world > 1:
         seen, error = _run_processes(case, seed)
     else:
-        dog, error = fit(case, seed)
+        dog, error = _fit(case, seed)
         seen = _seen(dog)
     alerts = seen["alerts"]
     return Result(
@@ -113,36 +110,22 @@ def run(case: Case, seed: int = 0) -> Result:
     )
 
 
+@functools.cache
+def _ranks() -> Ranks:
+    """One server for all cases of several processes."""
+    server = Ranks()
+    atexit.register(server.close)
+    return server
+
+
 def _run_processes(case: Case, seed: int) -> tuple[dict[str, Any], str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        started = []
-        for rank in range(case.world):
-            own = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": case.world, "LOCAL_WORLD_SIZE": case.world}
-            own |= {"GROUP_RANK": 0, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-            command = [sys.executable, "-m", "tests.corpus", "--rank", case.name, folder, "--seeds", str(seed)]
-            env = os.environ | {k: str(v) for k, v in own.items()} | {"TORCHELASTIC_RUN_ID": "corpus"}
-            started.append(subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.DEVNULL))
-        try:
-            for process in started:
-                process.wait(PATIENCE)
-        finally:
-            for process in started:
-                process.kill()
-        seen = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
-    if len(seen) < case.world:
+        found = _ranks().run(case.name, Path(folder), case.world, seed=seed)
+    if len(found.seen) < case.world:
         return {"alerts": [], "broken": True}, "ProcessLost"
-    return seen[0], next((s["error"] for s in seen if s["error"]), "")
-
-
-def run_rank(name: str, folder: str, seed: int) -> None:
-    """One process of a case of several; leaves what it saw in ``folder``."""
-    case = CASES[name]
-    dog, error = fit(case, seed, devices=case.world, strategy="ddp")
-    path = Path(folder) / f"{os.environ['RANK']}.json"
-    path.write_text(json.dumps({**_seen(dog), "error": error}))
+    broken = any(seen["broken"] for seen in found.seen.values()) or bool(found.alerts("WD001", "WD002"))
+    errors = (seen["error"].partition(":")[0] for seen in found.seen.values())
+    return {"alerts": found.alerts(), "broken": broken}, next((e for e in errors if e), "")
 
 
 @dataclass(frozen=True)

@@ -119,8 +119,10 @@ def run_rank(case: str, folder: Path, world: int, options: dict[str, Any], launc
 def of_corpus(name: str) -> Case:
     """A case of two processes."""
     from tests.corpus import CASES as CORPUS
+    from tests.corpus.run import DEFAULTS
 
-    return CORPUS[name].build()
+    module, data, settings = CORPUS[name].build()
+    return module, data, {**DEFAULTS, **settings}
 
 
 if __name__ == "__main__":
