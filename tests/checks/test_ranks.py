@@ -26,7 +26,7 @@ APART = ((11, 12), (21, 22), (31, 32))
 SAME = ((11, 11), (22, 22), (33, 33))
 QUIET = [
     (ranks_diverged, replicas((1, 2, 3), (1, 2, 3))),
-    (ranks_diverged, replicas((1, 2), (3, 4), sharded="FSDPStrategy shards the parameters")),
+    (ranks_diverged, replicas((1, 2), (3, 4), apart="FSDPStrategy shards the parameters")),
     (ranks_share_data, replicas((1,), (1,), batches=((11, 12), (21, 22), (31, 32)))),
     (ranks_share_data, replicas((1,), (1,), batches=SAME[:2])),
     (ranks_share_data, replicas((1,), (1,), batches=((11, 11),) * 3)),

@@ -11,6 +11,9 @@ import torch
 from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.distributed.algorithms import Join
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
+from torch.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
@@ -308,6 +311,33 @@ def own_queues(world: int) -> Case:
 @case
 def broadcast_queues(world: int) -> Case:
     return Queue(), data(), {}
+
+
+class Local(Net):
+    """Gradients stay on their rank; the strategy averages the weights every few steps."""
+
+    def on_train_start(self) -> None:
+        self.trainer.strategy.model.register_comm_hook(None, noop_hook)
+
+
+@case
+def local_steps(world: int) -> Case:
+    state = post_localSGD_hook.PostLocalSGDState(None, None, 0)
+    hook = post_localSGD_hook.post_localSGD_hook
+    strategy = DDPStrategy(ddp_comm_state=state, ddp_comm_hook=hook, model_averaging_period=4)
+    return Local(), data(), {"strategy": strategy}
+
+
+class Compressed(Net):
+    """Gradients travel in half precision."""
+
+    def on_train_start(self) -> None:
+        self.trainer.strategy.model.register_comm_hook(None, fp16_compress_hook)
+
+
+@case
+def compressed_gradients(world: int) -> Case:
+    return Compressed(), data(), {}
 
 
 @case

@@ -101,6 +101,15 @@ def test_shared_data_and_shared_noise(ranks: Ranks, tmp_path: Path) -> None:
     assert "WD603" in own.seen[0]["judged"]
 
 
+@pytest.mark.parametrize("case", ["local-steps", "compressed-gradients"])
+def test_other_ways_to_keep_ranks_together_are_known(ranks: Ranks, tmp_path: Path, case: str) -> None:
+    found = ranks.run(case, tmp_path)
+    assert found.statuses == [0, 0], found.logs
+    found.assert_quiet(40)
+    averaged = found.seen[0]["skipped"].get("WD601", "") == "weights are averaged now and then"
+    assert averaged == (case == "local-steps")
+
+
 @pytest.mark.parametrize(("case", "noted"), [("own-queues", ["queue"]), ("broadcast-queues", [])])
 def test_buffers_that_nobody_brings_together_are_a_note(
     ranks: Ranks, tmp_path: Path, case: str, noted: list[str]

@@ -108,6 +108,7 @@ def describe(
         accelerator=accelerator_name(trainer),
         device=trainer.strategy.root_device,
         strategy=type(trainer.strategy).__name__,
+        averages=getattr(trainer.strategy, "_model_averager", None) is not None,  # private; post-local SGD
         unused_stops=unused_stops(trainer.strategy),
         world=trainer.world_size,
         rank=trainer.global_rank,

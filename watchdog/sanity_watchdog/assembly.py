@@ -20,6 +20,8 @@ from .records import alert_from_dict, alert_to_dict
 
 SAMPLES = 8
 """Samples whose batch fingerprints are compared."""
+AVERAGED = "weights are averaged now and then"
+"""Why ranks differ in between."""
 TRIES = 3
 """Batches after a sample at whose start rank zero looks for the others' messages; then again at the next sample."""
 MOST = 6
@@ -169,7 +171,8 @@ class Assembly:
                     prints=ordered,
                     names=tuple(grouped(module.named_parameters())[0]),
                     buffer_names=tuple(grouped(comparable_buffers(module, self._run.wrapper))[0]),
-                    sharded=sharding(module, self._run.strategy),
+                    apart=sharding(module, self._run.strategy)
+                    or "weights are averaged now and then" * self._run.averages,
                     sharing=sharing(module),
                     batches=tuple(self._batches),
                     noises=tuple(self._noises),

@@ -44,7 +44,8 @@ def ranks_diverged(seen: Replicas) -> Findings:
     strategy = DDPStrategy(find_unused_parameters=True)          # after: trainable at the start, used later
     ```
 
-    **When to ignore.** Methods that average weights only now and then, such as local SGD, differ in between on purpose.
+    **When to ignore.** Methods that average weights only now and then differ in between on purpose; Lightning's own
+    post-local SGD is known and skipped.
 
     **Limits.** Replicas only: sharded parameters are skipped. With more than 128 parameters the name is that of the
     first parameter in a group of neighbours.
@@ -52,8 +53,8 @@ def ranks_diverged(seen: Replicas) -> Findings:
     **Sources.** The contract of ``DistributedDataParallel``; TrainCheck's study of silent errors (BLOOM's diverged
     layer norms).
     """
-    if seen.sharded:
-        yield Skip(seen.sharded)
+    if seen.apart:
+        yield Skip(seen.apart)
         return
     gradients = [p.gradients for p in seen.prints]
     for what, names, severity, rows in (

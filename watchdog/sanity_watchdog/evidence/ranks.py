@@ -42,7 +42,7 @@ class Replicas(Evidence):
     Attributes:
         prints: by rank.
         names: first parameter of each group. buffer_names: first buffer of each group.
-        sharded: why the parameters are not replicas of one another; empty where they are.
+        apart: why the parameters need not be equal; empty where they must.
         sharing: why the ranks are meant to see the same data; empty where each has its own.
         batches: for the last samples, the ranks' batch fingerprints, oldest first.
         noises: likewise, of their generators.
@@ -53,7 +53,7 @@ class Replicas(Evidence):
     prints: tuple[RankPrint, ...]
     names: tuple[str, ...]
     buffer_names: tuple[str, ...] = ()
-    sharded: str = ""
+    apart: str = ""
     sharing: str = ""
     batches: tuple[tuple[int, ...], ...] = ()
     noises: tuple[tuple[int, ...], ...] = ()

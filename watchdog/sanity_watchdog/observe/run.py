@@ -35,6 +35,7 @@ class Run:
         accelerator: ``cpu``, ``cuda``, ``mps``, ``tpu``, …
         device: root device.
         strategy: class name of the strategy.
+        averages: does the strategy average weights now and then, instead of every gradient?
         unused_stops: will DistributedDataParallel stop at a parameter without a gradient?
         world: number of processes. rank: this one.
         automatic: automatic optimisation?
@@ -61,6 +62,7 @@ class Run:
     accelerator: str = "cpu"
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     strategy: str = "SingleDeviceStrategy"
+    averages: bool = False
     unused_stops: bool = False
     world: int = 1
     rank: int = 0
