@@ -39,7 +39,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sanity_watchdog import SanityWatchdog
 
-from .runs import fp16
+from .runs import detaches_seen, fp16
 
 NOTES: list[Any] = []
 """What the user's own hooks, modes and functions were called with in the run at hand."""
@@ -76,10 +76,13 @@ class Tally(TorchFunctionMode):
 
 
 class Operators(TorchDispatchMode):
-    """A dispatch mode of the user's own, which counts the operators."""
+    """A dispatch mode of the user's own, which counts the operators; those that torch itself repeats are left out."""
+
+    repeated = {torch.ops.aten.detach.default} if detaches_seen() > 1 else set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        NOTES.append(func.__name__)
+        if func not in self.repeated:
+            NOTES.append(func.__name__)
         return func(*args, **(kwargs or {}))
 
 

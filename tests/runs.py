@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.plugins import MixedPrecision
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
@@ -117,3 +118,21 @@ def assert_awake(dog: SanityWatchdog, judged: int = 5) -> None:
     """The watchdog worked: nothing of its own broke, and at least this many checks came to a verdict."""
     assert not dog.summary.broken, dog.summary.broken
     assert len(dog.summary.judged) >= judged, dog.summary.judged
+
+
+class _Detaches(TorchDispatchMode):
+    """Counts what is dispatched."""
+
+    seen = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen += 1
+        return func(*args, **(kwargs or {}))
+
+
+def detaches_seen() -> int:
+    """How often one ``detach`` is dispatched: older torch does it once more for each mode that is active."""
+    ones = torch.ones(1)
+    with _Detaches() as mode:
+        ones.detach()
+    return mode.seen

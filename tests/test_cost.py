@@ -28,7 +28,7 @@ from sanity_watchdog.observe.packet import Packet
 from sanity_watchdog.observe.sampling import SETTLED, sampled
 from sanity_watchdog.watch import Watch
 
-from .runs import Classifier, Manual, assert_awake, blobs, loader, mlp, trainer
+from .runs import Classifier, Manual, assert_awake, blobs, detaches_seen, loader, mlp, trainer
 
 HOOKS = (
     "on_train_batch_start",
@@ -70,14 +70,8 @@ class Operators(TorchDispatchMode):
     def take(self) -> Counter[str]:
         """What was seen since the last time; a ``detach`` counts once."""
         seen, self.seen = self.seen, Counter()
-        seen["detach"] //= DETACHES
+        seen["detach"] //= detaches_seen()
         return seen
-
-
-with Operators() as _once:
-    torch.ones(1).detach()
-DETACHES = _once.seen["detach"]
-"""How often one ``detach`` is dispatched: twice in torch before 2.8."""
 
 
 @dataclass

@@ -406,7 +406,7 @@ NORM = nn.Sequential(nn.Linear(20, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear
     [
         (NORM, "BatchNorm mixes"),
         (Mixing(), ""),
-        (Checkpointed(reentrant=False), "checkpoint"),
+        (Checkpointed(reentrant=False), "hooks"),
         (Checkpointed(reentrant=True), ""),
         (Custom(hook=True), "hook"),
         (Custom(hook=False), "custom autograd function"),
@@ -469,7 +469,7 @@ def test_asking_changes_no_gradient(net: nn.Module) -> None:
 
 @pytest.mark.parametrize("can_look", [True, False])
 def test_hooks_on_saved_tensors_are_noticed_and_left_alone(monkeypatch: pytest.MonkeyPatch, can_look: bool) -> None:
-    if not can_look:  # as torch before 2.8
+    if not can_look:  # as before torch 2.8
         monkeypatch.delattr(torch._C._autograd, "_top_saved_tensors_default_hooks", raising=False)
     x, packed = torch.ones(2, requires_grad=True), []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
