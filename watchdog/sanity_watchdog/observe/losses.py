@@ -176,7 +176,7 @@ class LossCalls(Observer):
         trace = at.trace
         if loss.grad_fn is not None:
             ends = not (at.sync and reaches_nothing(loss, at.run))
-            at.emit(DetachedLoss(attached=ends, history=True, cut=trace and trace.read, **at.tags()))
+            at.emit(DetachedLoss(attached=ends, history=True, cut=trace.read if trace else None, **at.tags()))
         elif not loss.requires_grad:
             cut = None if trace is None else trace.cuts.get(loss) or trace.read
             at.emit(DetachedLoss(attached=False, cut=cut, **at.tags()))
