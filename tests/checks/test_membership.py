@@ -55,6 +55,7 @@ QUIET = [
     (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[2:], held=ALL[:1])),
     (frozen_by_mistake, Frozen(parameters=5, matrices=2, trainable=("temperature",), held=ALL[:3:2])),
     (frozen_by_mistake, Frozen(parameters=9, matrices=4, trainable=("b", "c", "d"), beside=3, held=("w",))),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[1::2], beside=2, held=ALL[::2])),
 ]
 
 

@@ -69,6 +69,23 @@ def weights_divided_by_their_norm() -> Run:
 
 
 @fault("WD311")
+def head_made_when_training_starts(fixed: bool) -> Run:
+    class Late(Classifier):
+        def setup(self, stage: str) -> None:
+            if fixed:
+                self.head = nn.Linear(32, 10)
+
+        def on_train_start(self) -> None:
+            if not fixed:
+                self.head = nn.Linear(32, 10)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss(self.head(torch.relu(self.net(batch[0]))), batch[1])
+
+    return Late(nn.Linear(20, 32)), loader(*blobs()), {}
+
+
+@fault("WD311")
 def optimizer_of_the_head_alone(fixed: bool) -> Run:
     class Head(Halves):
         def configure_optimizers(self) -> Any:

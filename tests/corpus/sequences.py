@@ -18,6 +18,18 @@ def padding_is_learned(fixed: bool) -> Run:
     return Language(padding=0 if fixed else -100), loader(cut(text(), 3, 7)), {}
 
 
+@fault("WD111")
+def padding_is_masked_in_the_input_only(fixed: bool) -> Run:
+    class Unreduced(Language):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            source, target = batch[0][:, :-1], batch[0][:, 1:]
+            losses = F.cross_entropy(self.net(source).transpose(1, 2), target, reduction="none")
+            mask = target != 0
+            return (losses * mask).sum() / mask.sum() if fixed else losses.sum(1).mean() / losses.shape[1]
+
+    return Unreduced(), loader(cut(text(), 3, 7)), {}
+
+
 @fault("WD112")
 def targets_not_shifted(fixed: bool) -> Run:
     return Language(shift=1 if fixed else 0), loader(text()), {}
@@ -32,6 +44,20 @@ def targets_shifted_twice() -> Run:
             return F.cross_entropy(scores.reshape(-1, 48), target[:, 1:].reshape(-1))
 
     return Twice(), loader(text()), {"max_steps": 60}
+
+
+@fault("WD131")
+def attention_over_the_batch_at_once(fixed: bool) -> Run:
+    class Attends(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.TransformerEncoderLayer(8, 2, 32, 0.0, batch_first=fixed)
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.body(x).mean(1))
+
+    return Classifier(Attends(), lr=3e-3), loader(*tones()), {}
 
 
 @fault("WD131")

@@ -156,3 +156,18 @@ def test_steps_outside_lightning_are_said_to_be_unseen() -> None:
     dog = watched(Raw(mlp()), loader(*blobs(480)), watchdog=watch(), max_epochs=1, max_steps=-1)
     assert "WD316" in dog.summary.skipped
     assert codes(dog) == []
+
+
+def test_rows_that_sparse_gradients_leave_alone_do_not_count_as_stuck() -> None:
+    class Table(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Sequential(nn.EmbeddingBag(200_000, 16, sparse=True), nn.Linear(16, 4)), optimizer=SGD)
+
+    torch.manual_seed(0)
+    y = torch.randint(0, 4, (320,))
+    dog = watch()
+    trainer(dog, max_steps=40, max_epochs=-1).fit(
+        Table(), loader(1 + torch.randint(0, 12, (320, 6)) + 12 * y[:, None], y)
+    )
+    assert codes(dog) == []
+    assert_awake(dog, 1)

@@ -20,8 +20,8 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
     weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
-    influence above 10⁻⁴ of the sample's own. Where the batch enters a recurrent layer first, its axes are compared with
-    ``batch_first``.
+    influence above 10⁻⁴ of the sample's own. Where the batch enters a recurrent layer or attention first, its axes are
+    compared with ``batch_first``.
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.

@@ -222,7 +222,7 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
     **When to ignore.** Where you resume in order to freeze.
 
     **Limits.** Adapters, linear probes, bias-only and temperature fine-tuning are taken as meant. Nearly everything
-    means that only one or two biases train, of layers whose matrices the optimizer holds frozen.
+    means that only one or two biases train, and not one for each matrix, of layers that the optimizer holds frozen.
 
     **Sources.** lightning 2.6: freezing happens in ``setup``, thawing in an epoch that is not run again after a resume.
     """
@@ -242,7 +242,7 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
             hint="call requires_grad_(True) on what is to train",
             evidence={"parameters": seen.parameters, "trainable": 0},
         )
-    elif seen.held and 0 < len(seen.trainable) == seen.beside <= FEW and seen.matrices > 1:
+    elif seen.held and 0 < len(seen.trainable) == seen.beside <= min(FEW, seen.matrices - 1):
         yield frozen_by_mistake.alert(
             seen,
             f"the optimizer holds {len(seen.held)} frozen matrices; only {len(seen.trainable)} of {seen.parameters} "

@@ -100,7 +100,7 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
         )
 
 
-@check("WD317", "overshooting", Severity.WARNING, Movement, implied_by=("WD318", "WD216", "WD213"))
+@check("WD317", "overshooting", Severity.WARNING, Movement, implied_by=("WD318", "WD216", "WD213", "WD123"))
 def overshooting(seen: Movement, *, ratio: float = HUGE, growth: float = GROWN) -> Findings:
     """Single steps change the weights by the order of their own size.
 

@@ -40,7 +40,21 @@ GROWN = 2.0
     Severity.WARNING,
     Learning,
     implied_by=(
-        *("WD102", "WD105", "WD109", "WD122", "WD133", "WD142", "WD144", "WD201", "WD204", "WD212", "WD214", "WD217"),
+        *(
+            "WD102",
+            "WD105",
+            "WD109",
+            "WD122",
+            "WD123",
+            "WD133",
+            "WD142",
+            "WD144",
+            "WD201",
+            "WD204",
+            "WD212",
+            "WD214",
+            "WD217",
+        ),
         *("WD301", "WD302", "WD303", "WD304", "WD311", "WD316", "WD501", "WD502", "WD506"),
     ),
 )
@@ -131,7 +145,13 @@ def _cause(seen: LossFinite) -> tuple[str, str]:
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
 
 
-@check("WD142", "non-finite-loss", Severity.ERROR, LossFinite, implied_by=("WD103", "WD105", "WD121", "WD202", "WD211"))
+@check(
+    "WD142",
+    "non-finite-loss",
+    Severity.ERROR,
+    LossFinite,
+    implied_by=("WD103", "WD105", "WD121", "WD202", "WD205", "WD211"),
+)
 def non_finite_loss(seen: LossFinite) -> Findings:
     """The loss became NaN or infinite; the first such batch, and why.
 
@@ -221,7 +241,7 @@ def loss_spike(seen: Losses) -> Findings:
             return
 
 
-@check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD108", "WD142", "WD216", "WD317"))
+@check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD108", "WD142", "WD216", "WD317", "WD318"))
 def diverging_loss(seen: Learning) -> Findings:
     """A supervised loss rises, and is worse than knowing nothing.
 

@@ -177,8 +177,8 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
 
     **When to ignore.** Where the repeated token is data, as silence in music or background in rasters.
 
-    **Limits.** Padding at the beginning of rows, and less than 30 %, are not seen. Only losses whose targets
-    belong to the ids of an embedding are judged.
+    **Limits.** Padding at the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to
+    the ids of an embedding are judged, with ``reduction="none"`` only where nothing stands between them and their sum.
 
     **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
     """

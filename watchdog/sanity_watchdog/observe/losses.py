@@ -190,7 +190,7 @@ class LossCalls(Observer):
         trace = at.trace
         if trace is not None and trace.ids:
             self._has_ids = True
-            token_targets.ask(at, trace, [call for call, _ in pending if not call.error])
+            token_targets.ask(at, trace, [call for call, _ in pending if not call.error], loss)
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True

@@ -117,7 +117,8 @@ class MembershipObserver(Observer):
     def _membership(self, at: Moment, run: Run) -> Membership:
         owners, held = parameter_owners(run.module), _held(run)
         named = self._named(run)
-        missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and id(p) in self._got]
+        used = self._got | {id(p) for p in named.values() if p.is_leaf and p.grad is not None}  # some came later
+        missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and id(p) in used]
         known = {id(p) for p in named.values()} | self._moved
         free: dict[tuple[int, ...], list[str]] = {}
         for name, p in reversed(named.items()):

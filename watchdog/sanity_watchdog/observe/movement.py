@@ -152,7 +152,8 @@ class MovementObserver(Observer):
         """
         chosen = {n: p for n, p in chosen.items() if n not in self._moving}
         now = self._keeping.samples({n: p for n, p in chosen.items() if n in self._kept})
-        gradients = self._keeping.samples({n: chosen[n].grad for n in now})
+        pulls = {n: chosen[n].grad for n in now}  # a sparse one has its elements elsewhere than its parameter
+        gradients = self._keeping.samples({n: g for n, g in pulls.items() if g is not None and not g.is_sparse})
         for names in _by_device(now):
             moved = _sums((_packed(now, names) != _packed(self._kept, names)).float()[:, None], now, names)
             at.ask({"moved": moved}, lambda v, n=names: self._moving.update(_chosen(n, v)))  # type: ignore[misc]

@@ -23,6 +23,7 @@ PASSES_ON = (
     "Expand",
 )
 """Beginnings of the names of nodes that hand every element of a loss on with the factor one."""
+REDUCES = ("Sum", "Mean")
 NODES = 500
 NEAR = 8
 """Nodes before the loss among which an opaque function is the loss's own."""
@@ -49,6 +50,26 @@ def enters_as_sum(objective: Any, value: Any) -> bool | None:
                 seen.add(following)
                 todo.append((following, clean))
     return None
+
+
+def may_be_weighed(objective: Any, value: Any) -> bool:
+    """Can a mask stand between the elements of ``value`` and their sum? True where no path is found."""
+    if not isinstance(value, Tensor) or value.numel() <= 1:
+        return False
+    start = objective.grad_fn if isinstance(objective, Tensor) else None
+    todo: list[tuple[Any, bool]] = [(start, False)] if start is not None and value.grad_fn is not None else []
+    seen = {start}
+    while todo and len(seen) < NODES:
+        node, direct = todo.pop()
+        if node is value.grad_fn:
+            return not direct
+        name = node.name()
+        direct = name.startswith(REDUCES) or (direct and name.startswith(PASSES_ON))
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                todo.append((following, direct))
+    return True
 
 
 def custom_function(objective: Tensor) -> str:

@@ -14,6 +14,9 @@ _autograd: Any = torch._C._autograd
 
 GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "SegmentReduce", "IndexSelect")
 """Nodes of message passing between the rows of a batch."""
+OVER_TIME: dict[str, Any] = dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), nn.RNNBase)
+OVER_TIME["multi_head_attention_forward"] = nn.MultiheadAttention
+"""Functions that mix positions before anything can be asked of them, and their modules, with ``batch_first``."""
 STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")
 
 
@@ -94,11 +97,11 @@ def _adjacency(tensor: Tensor, samples: int) -> bool:
 
 
 def batch_as_time(frontier: Iterable[Frontier], samples: int, module: nn.Module) -> str:
-    """The recurrent function that takes the axis of the batch for that of time; empty where there is none."""
-    if any(m.batch_first for m in module.modules() if isinstance(m, nn.RNNBase)):
-        return ""
+    """The function over sequences that takes the axis of the batch for that of time; empty where there is none."""
     for place in frontier:
-        recurrent = place.operation in ("lstm", "gru", "rnn_tanh", "rnn_relu") and place.data.ndim == 3
-        if recurrent and samples > 1 and len(place.data) == samples != place.data.shape[1]:
+        kind = OVER_TIME.get(place.operation)
+        if kind is None or any(m.batch_first for m in module.modules() if isinstance(m, kind)):
+            continue
+        if place.data.ndim == 3 and samples > 1 and len(place.data) == samples != place.data.shape[1]:
             return place.operation
     return ""

@@ -11,6 +11,7 @@ from .bounded import LIMIT, Numbers
 from .calls import LossCall, Trace
 from .loss_statistics import CLASS_LOSSES, LABELS
 from .moment import Moment
+from .objective import may_be_weighed
 from .observer import is_plain
 
 SHIFTS = (-1, 0, 1, 2)
@@ -21,12 +22,12 @@ VARIED = 4
 """Different ids below which two rows of ids say nothing (segment ids, masks)."""
 
 
-def ask(at: Moment, trace: Trace, calls: list[LossCall]) -> None:
-    """Ask for what is known of the targets of ``calls`` beside the ids of this step."""
+def ask(at: Moment, trace: Trace, calls: list[LossCall], loss: Tensor | None) -> None:
+    """Ask for what is known of the targets of ``calls`` beside the ids of this step, whose loss is ``loss``."""
     if not all(map(is_plain, trace.ids)):
         return
     with torch.no_grad():
-        measured = [(call, measure(call, trace)) for call in calls]
+        measured = [(call, measure(call, trace, may_be_weighed(loss, call.value))) for call in calls]
     rows = [numbers for _, several in measured for numbers in several]
     if not rows:
         return
@@ -47,15 +48,16 @@ def ask(at: Moment, trace: Trace, calls: list[LossCall]) -> None:
     at.ask({"rows": torch.stack([torch.stack([n[k].float() for k in names]) for n in rows])}, read)
 
 
-def measure(call: LossCall, trace: Trace) -> list[Numbers]:
-    """One entry for each embedding whose ids could belong to the targets of ``call``."""
+def measure(call: LossCall, trace: Trace, weighed: bool = False) -> list[Numbers]:
+    """One entry for each embedding whose ids could belong to the call's targets; ``weighed``: a mask may follow."""
     target = call.target
     if call.name not in CLASS_LOSSES or not isinstance(target, Tensor) or target.dtype not in LABELS:
         return []
     ignore = call.arguments.get("ignore_index")
     ignore = -100 if ignore is None else int(ignore)
     found = (_beside(target.long(), ids.long(), ignore) for ids in trace.ids)
-    return [numbers for numbers in found if numbers]
+    rest = {"padding": torch.zeros((), device=target.device)} if weighed else {}
+    return [numbers | rest for numbers in found if numbers]
 
 
 def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
