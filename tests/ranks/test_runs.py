@@ -11,6 +11,7 @@ from sanity_watchdog.records import read
 from sanity_watchdog.reports.load import load
 
 from .cases import SOAK
+from .marks import SHARDS
 from .processes import Ranks
 
 SAME = ("weights", "optimizers", "generator", "losses", "metrics", "steps", "batches")
@@ -37,7 +38,7 @@ def test_at_most_one_message_per_rank_and_sample(ranks: Ranks, tmp_path: Path) -
         assert max(seen["sent"]) < LIMIT / 4
 
 
-@pytest.mark.parametrize("case", ["everything-usual", "sharded"])
+@pytest.mark.parametrize("case", ["everything-usual", pytest.param("sharded", marks=SHARDS)])
 def test_a_watched_run_is_bit_for_bit_the_unwatched_one(ranks: Ranks, tmp_path: Path, case: str) -> None:
     plain = ranks.run(case, tmp_path / "plain", watched=False)
     watched = ranks.run(case, tmp_path / "watched", every_n_steps=1)

@@ -16,10 +16,17 @@ from sanity_watchdog.observe.sharding import local, share, squares
 from sanity_watchdog.observe.tensors import Measuring
 from sanity_watchdog.records import read
 
+from .marks import SHARDS
 from .processes import Ranks
 
+CASES = [
+    pytest.param("sharded", 2, marks=SHARDS),
+    pytest.param("sharded", 4, marks=SHARDS),
+    ("tensor-parallel", 2),
+]
 
-@pytest.mark.parametrize(("case", "world"), [("sharded", 2), ("sharded", 4), ("tensor-parallel", 2)])
+
+@pytest.mark.parametrize(("case", "world"), CASES)
 def test_healthy_sharded_training_is_quiet(ranks: Ranks, tmp_path: Path, case: str, world: int) -> None:
     found = ranks.run(case, tmp_path, world, trainer={"max_steps": 40})
     assert found.statuses == [0] * world, found.logs
@@ -31,7 +38,7 @@ def test_healthy_sharded_training_is_quiet(ranks: Ranks, tmp_path: Path, case: s
     assert {"WD311", "WD312", "WD314", "WD301", "WD303", "WD211"} <= set(found.seen[0]["judged"])
 
 
-@pytest.mark.parametrize(("case", "world"), [("sharded", 2), ("sharded", 4), ("tensor-parallel", 2)])
+@pytest.mark.parametrize(("case", "world"), CASES)
 def test_the_norm_of_sharded_gradients_is_that_of_the_whole(
     ranks: Ranks, tmp_path: Path, case: str, world: int
 ) -> None:
@@ -46,6 +53,7 @@ def test_the_norm_of_sharded_gradients_is_that_of_the_whole(
     assert told == {step: pytest.approx(true[step], rel=1e-5) for step in told}
 
 
+@SHARDS
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
