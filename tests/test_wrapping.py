@@ -37,6 +37,9 @@ def test_a_raise_leaves_the_scope_and_skips_the_result() -> None:
     with pytest.raises(ValueError, match="negative"):
         strategy.step(-1)
     assert notes == ["a", "/a"]
+    assert str(wrapping.raised) == "negative"
+    wrapping.undo()
+    assert wrapping.raised is None
 
 
 def test_somebody_elses_wrapper_survives() -> None:

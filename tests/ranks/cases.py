@@ -227,6 +227,12 @@ class Alone(Net):
 
 
 @case
+def wrong_dtype(world: int) -> Case:
+    x, y = blobs(64)
+    return Net(), DataLoader(TensorDataset(x.double(), y), 16), {}
+
+
+@case
 def no_loss_on_one(world: int) -> Case:
     return Alone(), data(), {"strategy": short()}
 

@@ -43,3 +43,11 @@ def test_a_launched_rank_that_dies_takes_the_job_with_it(tmp_path: Path) -> None
     assert "WD102" in (tmp_path / "watchdog.rank1.jsonl").read_text()
     (run,) = load([tmp_path]).runs
     assert [a.code for a in run.failing(None) or run.summary.alerts] == ["WD102"]
+
+
+def test_a_crash_in_a_forked_rank_is_explained(tmp_path: Path) -> None:
+    found = launch("ddp_fork", "wrong-dtype", tmp_path)
+    assert found.statuses == [1]
+    assert "RuntimeError" in found.logs[0]
+    (run,) = load([tmp_path]).runs
+    assert [a.code for a in run.summary.alerts] == ["WD402"], "of the rank that was first; the other one is ended"

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+import multiprocessing
+import multiprocessing.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -90,6 +92,7 @@ class SanityWatchdog(StepHooks):
         self._fits = 0
         self._asked = ""
         self._batches = ""
+        self._at_exit: multiprocessing.util.Finalize | None = None
 
     @property
     def state_dict(self) -> Callable[[], dict[str, Any]]:
@@ -121,7 +124,8 @@ class SanityWatchdog(StepHooks):
         return self._logger.summary if self._logger is not None else Summary("incomplete")
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping()}
+        own: dict[str, Any] = {"_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping(), "_at_exit": None}
+        return {**vars(self), **own}
 
     # -- life of a fit
 
@@ -162,6 +166,8 @@ class SanityWatchdog(StepHooks):
         for other in family[1:]:
             other._logger = self._logger
         self._logger.open(info)
+        if multiprocessing.parent_process() is not None:
+            self._at_exit = multiprocessing.util.Finalize(None, self._forsaken, exitpriority=1)
 
     def _looking(self, trainer: Any, module: Any, complete: bool) -> Watch | None:
         logger = self._logger
@@ -217,12 +223,23 @@ class SanityWatchdog(StepHooks):
         if stage == "fit":
             self._finish()
 
+    @harmless
+    def _forsaken(self) -> None:
+        """The process ends and no hook told of it, as in ranks that Lightning spawned or forked and that raise."""
+        error = self._wrapped.raised or SystemExit()
+        if self._watch is not None:
+            self._watch.failed(error)
+        self._finish()
+
     def _finish(self, stopped: bool = False) -> None:
         logger, watch = self._logger, self._watch
         if logger is not None and self._leads:
             reason = logger.settings.policy.reason if stopped else ""
             step, batches, attempts = (watch.now.step, watch.batches, watch.attempts) if watch else (0, 0, 0)
             logger.close(step, batches, attempts, reason)
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+            self._at_exit = None
         self._end_watch()
 
     def _end_watch(self) -> None:

@@ -9,9 +9,14 @@ _ABSENT = object()
 
 
 class Wrapping:
-    """Wraps methods as instance attributes; ``undo`` restores what was there, in reverse order."""
+    """Wraps methods as instance attributes; ``undo`` restores what was there, in reverse order.
+
+    Attributes:
+        raised: what a wrapped method has raised since the last ``undo``.
+    """
 
     def __init__(self) -> None:
+        self.raised: BaseException | None = None
         self._before: list[tuple[Any, str, Any]] = []
 
     def wrap(
@@ -27,7 +32,11 @@ class Wrapping:
         @functools.wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
             with around():
-                result = method(*args, **kwargs)
+                try:
+                    result = method(*args, **kwargs)
+                except BaseException as error:
+                    self.raised = error
+                    raise
             if after is not None:
                 after(result)
             return result
@@ -37,6 +46,7 @@ class Wrapping:
 
     def undo(self) -> None:
         """Give everything back."""
+        self.raised = None
         while self._before:
             owner, name, before = self._before.pop()
             if before is _ABSENT:
