@@ -107,11 +107,12 @@ KINDS: dict[str, tuple[Callable[[], Classifier], Callable[[], dict[str, Any]]]] 
 
 def traced(kind: str, trace: Any, dog: SanityWatchdog | None) -> Outcome:
     module, settings = KINDS[kind]
+    before = sys.gettrace()
     sys.settrace(trace)
     try:
         return outcome(dog, module, max_epochs=3, num_sanity_val_steps=1, **settings())
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
 
 
 def watchdog() -> SanityWatchdog:
