@@ -19,6 +19,7 @@ ONE_CYCLE = Plan(
     schedule="OneCycleLR", interval="epoch", advances=3, steps=120, warmup=36, length=120, strict=True, start=0.04
 )
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
+ACCUMULATED = replace(COSINE, steps=1250, batches=5000)
 OVERRULED = Followed(index=0, schedule="StepLR", wanted=0.025, used=(0.1,), advances=3, apart=40)
 
 
@@ -36,6 +37,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(WARMUP,))),
     (schedule_counts_epochs, SchedulePlans(plans=(ONE_CYCLE,))),
     (schedule_counts_epochs, SchedulePlans(plans=(COSINE,))),
+    (schedule_counts_epochs, SchedulePlans(plans=(ACCUMULATED,))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, misplaced=("interval",), where="net.py:30"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=INF, steps=INF), COSINE))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
@@ -56,6 +58,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=800, steps=8e5, warmup=40, length=800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=120, steps=4800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(ACCUMULATED, length=90),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, used=(0.1, 0.2)),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, advances=2),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, apart=31),))),

@@ -70,6 +70,18 @@ def interval_beside_the_scheduler(fixed: bool) -> Run:
     return Beside(), loader(*blobs(1280)), {"max_steps": 120}
 
 
+@fault("WD502")
+def cosine_planned_in_batches(fixed: bool) -> Run:
+    class Cosine(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 3e-3)
+            schedule = lrs.CosineAnnealingLR(optimizer, 15 if fixed else 300)
+            return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+    settings = {"accumulate_grad_batches": 4, "max_epochs": 15, "max_steps": -1}
+    return Cosine(), loader(*blobs(640)), settings
+
+
 @fault("WD503")
 def rate_overwritten_in_every_step() -> Run:
     class Overwrites(Classifier):

@@ -122,7 +122,7 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
     **When to ignore.** Where a very slow schedule by epochs is meant.
 
     **Limits.** Functions with side effects or foreign objects in them are not evaluated. A schedule by epochs that is
-    cut short, as in a trial run, stays quiet unless its length is the run's number of steps.
+    cut short, as in a trial run, stays quiet unless its length is the run's number of steps or batches.
 
     **Sources.** Lightning's ``LRSchedulerConfig``: ``interval="epoch"``. Warm-ups by epochs: Goyal et al. 2017 (5 of
     90), Dosovitskiy et al. 2021, He et al. 2022 (40 of 800).
@@ -169,7 +169,7 @@ def _counts_epochs(plan: Plan) -> str:
     if plan.length is None or endless:
         return ""
     long = plan.length >= LONGER * max(plan.advances, 1)
-    same = abs(plan.length - plan.steps) <= max(SAME * plan.steps, 1)
+    same = any(abs(plan.length - n) <= max(SAME * n, 1) for n in (plan.steps, plan.batches))
     if (long and same) or (plan.strict and plan.length >= STRICT_LONGER * max(plan.advances, 1)):
         return f"planned for {plan.length:,} steps, but it advances once per epoch: {_times(plan)}"
     return ""

@@ -1,5 +1,6 @@
 """Learning rates and the schedules that set them."""
 
+import math
 from dataclasses import dataclass
 
 from .base import Evidence
@@ -54,6 +55,7 @@ class Plan:
         interval: ``step`` or ``epoch``, as the loop uses it.
         advances: times that the loop advances it in the planned run; ``inf`` where no end is set.
         steps: optimizer steps of the planned run; ``inf`` where no end is set.
+        batches: its training batches, more than steps where gradients are accumulated; NaN where no end is set.
         warmup: advances until its highest rate; None where it has no warm-up or it cannot be read.
         length: advances until its end; None where it has none or it cannot be read.
         strict: it cannot be advanced beyond ``length`` and is made for single steps.
@@ -66,6 +68,7 @@ class Plan:
     interval: str
     advances: float
     steps: float
+    batches: float = math.nan
     warmup: int | None = None
     length: int | None = None
     strict: bool = False
