@@ -150,7 +150,7 @@ def _cause(seen: LossFinite) -> tuple[str, str]:
     "non-finite-loss",
     Severity.ERROR,
     LossFinite,
-    implied_by=("WD103", "WD105", "WD121", "WD202", "WD205", "WD211"),
+    implied_by=("WD103", "WD105", "WD121", "WD202", "WD211"),
 )
 def non_finite_loss(seen: LossFinite) -> Findings:
     """The loss became NaN or infinite; the first such batch, and why.
