@@ -258,3 +258,26 @@ def test_a_fault_of_ours_on_another_rank_makes_the_run_incomplete() -> None:
     logger.adopt(Alert("WD001", "watchdog-failed", Severity.INFO, "boom", subjects=("observer Ranks",), ranks=(3,)))
     assert logger.verdict == "incomplete"
     assert logger.close(1, 1, 1).broken == {"observer Ranks of rank 3": "boom"}
+
+
+def test_nothing_is_told_after_the_summary() -> None:
+    told: list[str] = []
+
+    class Telling:
+        def open(self, info: RunInfo) -> None:
+            told.append("open")
+
+        def write(self, batch: Batch) -> None:
+            told.append("write")
+
+        def close(self, summary: Summary) -> None:
+            told.append("close")
+
+    logger = DiagnosticsLogger(Settings.make(fail_on=None), [Telling()], checks=CHECKS)
+    logger.open(RunInfo())
+    logger.close(1, 1, 1)
+    before = list(told)
+    logger.own_fault("observer Late", RuntimeError("boom"))
+    logger.flush(2)
+    assert told == before
+    assert told[-1] == "close"

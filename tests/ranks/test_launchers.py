@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sanity_watchdog.alerts import Severity
 from sanity_watchdog.records import read
 from sanity_watchdog.reports.load import load
 
@@ -42,7 +43,7 @@ def test_a_launched_rank_that_dies_takes_the_job_with_it(tmp_path: Path) -> None
     assert found.statuses in ([1], [-9]), "by the broken connection, or by Lightning's observer of its children"
     assert "WD102" in (tmp_path / "watchdog.rank1.jsonl").read_text()
     (run,) = load([tmp_path]).runs
-    assert [a.code for a in run.failing(None) or run.summary.alerts] == ["WD102"]
+    assert [a.code for a in run.failing(Severity.ERROR)] == ["WD102"]
 
 
 def test_a_crash_in_a_forked_rank_is_explained(tmp_path: Path) -> None:
@@ -50,4 +51,4 @@ def test_a_crash_in_a_forked_rank_is_explained(tmp_path: Path) -> None:
     assert found.statuses == [1]
     assert "RuntimeError" in found.logs[0]
     (run,) = load([tmp_path]).runs
-    assert [a.code for a in run.summary.alerts] == ["WD402"], "of the rank that was first; the other one is ended"
+    assert [a.code for a in run.failing(Severity.ERROR)] == ["WD402"], "of the first rank; the other one is ended"

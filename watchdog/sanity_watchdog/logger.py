@@ -237,6 +237,7 @@ class DiagnosticsLogger:
             stopped_by=stopped_by,
         )
         self._each_sink("close", self.summary)
+        self._sinks.clear()  # nothing is told after the summary
         return self.summary
 
     def _is_skipped(self, check: Check[Any]) -> bool:
