@@ -101,3 +101,11 @@ def test_record_from_argument_then_environment() -> None:
 
 def test_xla_is_a_tpu() -> None:
     assert make(targets=["xla"]).targets == ("tpu",)
+
+
+def test_options_are_kept_by_code_and_must_be_of_their_kind() -> None:
+    assert make(options={"initial-loss-off": {"tolerance": 0.5}}).options["WD101"] == {"tolerance": 0.5}
+    with pytest.raises(TypeError, match="takes a number"):
+        make(options={"WD101": {"tolerance": "a lot"}})
+    with pytest.raises(ValueError, match="one check"):
+        make(options={"WD1": {"tolerance": 0.5}})
