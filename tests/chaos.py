@@ -27,7 +27,9 @@ OWN = os.path.dirname(sanity_watchdog.__file__) + os.sep
 USERS = frozenset({"training_step", "validation_step", "backward"})
 GUARDS = frozenset(
     {
-        "_harmless.<locals>.guarded",
+        "callbacks",
+        "harmless.<locals>.guarded",
+        "SanityWatchdog.state_dict",
         "Inside.do",
         "Inside.hook.<locals>.<lambda>",
         "Wrapping.wrap.<locals>.watched",
