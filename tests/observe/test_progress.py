@@ -168,8 +168,7 @@ def test_a_loss_that_is_climbed_diverges(loss: Any, data: tuple[Tensor, Tensor])
     climbing = Classifier(loss=loss, lr=1e-2, maximize=True)
     dog = watched(climbing, loader(*data), max_steps=36, max_epochs=-1)
     assert_awake(dog)
-    assert the(dog, "WD318").severity.name == "ERROR"
-    assert "WD144" in {a.code for a in dog.summary.explained}
+    assert the(dog, "WD144").severity.name == "ERROR"
 
 
 class Adversaries(L.LightningModule):

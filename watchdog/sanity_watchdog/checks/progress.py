@@ -227,7 +227,7 @@ def loss_spike(seen: Losses) -> Findings:
             return
 
 
-@check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD108", "WD142", "WD216", "WD317", "WD318"))
+@check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD108", "WD142", "WD216", "WD317"))
 def diverging_loss(seen: Learning) -> Findings:
     """A supervised loss rises, and is worse than knowing nothing.
 
