@@ -34,6 +34,9 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     yield
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if frames is not None and frames.cached_backends:  # else the next test's modules count as compiled, too
+        sys.modules["torch._dynamo"].reset()
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
