@@ -23,7 +23,7 @@ from sanity_watchdog.summary import Batch, RunInfo, Summary
 
 from .runs import Classifier, Manual, blobs, loader, trainer
 
-HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "between", "failed", "close"))
+HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed", "close"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 
@@ -376,3 +376,18 @@ def test_a_fault_while_the_trainer_is_made_does_not_reach_it(monkeypatch: pytest
 
     monkeypatch.setattr(adapter, "asked_precision", broken)
     assert same(outcome(SanityWatchdog(fail_on=None)), outcome())
+
+
+@pytest.mark.parametrize("entry", ["WD102", "double-softmax", "WD1"])
+def test_what_is_ignored_as_a_whole_stays_visible(entry: str) -> None:
+    class Softmaxed(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            return torch.nn.functional.cross_entropy(self.net(x).softmax(1), y)
+
+    dog = SanityWatchdog(ignore=[entry, "WD501"], fail_on="error")
+    trainer(dog).fit(Softmaxed(), loader(*blobs(96)))
+    assert dog.verdict == "pass"
+    assert dog.alerts == ()
+    assert "WD102" in {i.alert.code for i in dog.summary.ignored}
+    assert dog.summary.unused_ignores == ("WD501",)

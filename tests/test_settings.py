@@ -31,6 +31,9 @@ def make(**kwargs: object) -> Settings:
         ({"fail_on": "fatal"}, "valid are info, warning, error"),
         ({"num_classes": 1}, "at least 2"),
         ({"num_classes": 10, "expected_loss": 2.3}, "contradict"),
+        ({"expected_loss": "2.3"}, "finite number of nats"),
+        ({"expected_loss": float("nan")}, "finite number of nats"),
+        ({"expected_loss": True}, "finite number of nats"),
     ],
 )
 def test_bad_values_list_the_valid_ones(kwargs: dict[str, object], error: str) -> None:
@@ -57,7 +60,7 @@ def test_an_unknown_argument_is_refused() -> None:
         ({}, {"WD001", "WD002", "WD301", "WD303"}),
         ({"select": ["WD301"]}, {"WD001", "WD002", "WD301"}),
         ({"select": ["zeroed-parameter"]}, {"WD001", "WD002", "WD301"}),
-        ({"select": ["WD3"], "ignore": ["WD303"]}, {"WD001", "WD002", "WD301"}),
+        ({"select": ["WD3"], "ignore": ["WD303"]}, {"WD001", "WD002", "WD301", "WD303"}),
         ({"ignore": ["WD301:net.*"]}, {"WD001", "WD002", "WD301", "WD303"}),
     ],
 )
@@ -97,6 +100,7 @@ def test_record_from_argument_then_environment() -> None:
     assert make(environ={"SANITY_WATCHDOG_RECORD": "x"}).record == "x"
     assert make(record="y", environ={"SANITY_WATCHDOG_RECORD": "x"}).record == "y"
     assert make(environ={"SANITY_WATCHDOG_RECORD": ""}).record is None
+    assert make(record=b"z").record == "z"
 
 
 def test_xla_is_a_tpu() -> None:
@@ -105,7 +109,9 @@ def test_xla_is_a_tpu() -> None:
 
 def test_options_are_kept_by_code_and_must_be_of_their_kind() -> None:
     assert make(options={"initial-loss-off": {"tolerance": 0.5}}).options["WD101"] == {"tolerance": 0.5}
-    with pytest.raises(TypeError, match="takes a number"):
+    with pytest.raises(TypeError, match="takes a finite number"):
         make(options={"WD101": {"tolerance": "a lot"}})
+    with pytest.raises(TypeError, match="takes a finite number"):
+        make(options={"WD101": {"tolerance": float("nan")}})
     with pytest.raises(ValueError, match="one check"):
         make(options={"WD1": {"tolerance": 0.5}})

@@ -251,3 +251,49 @@ def test_nan_that_the_model_masks_is_no_alarm() -> None:
     assert_awake(dog)
     assert not codes(dog)
     assert codes(dog, Severity.INFO) == ["WD121"]
+
+
+class Packed(L.LightningModule):
+    """A bidirectional recurrent network on packed sequences that come straight from the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.GRU(4, 32, batch_first=True, bidirectional=True), nn.Linear(64, 3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, lengths, y = batch
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        return F.cross_entropy(self.head(torch.cat(list(self.body(packed)[1]), 1)), y)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters())
+
+
+def test_the_state_of_a_recurrent_layer_is_not_its_input() -> None:
+    x, lengths = torch.randn(256, 15, 4), torch.randint(3, 16, (256,))
+    dog = watched(Packed(), loader(x, lengths, (x[:, :3].mean((1, 2)) * 3).long().clamp(-1, 1) + 1), max_steps=6)
+    assert_awake(dog)
+    assert codes(dog) == []
+    blank = watched(Packed(), loader(torch.ones_like(x), lengths, torch.randint(0, 3, (256,))), max_steps=6)
+    assert "WD122" in codes(blank)
+
+
+def test_samples_that_no_loader_has_made_batches_of() -> None:
+    x, y = blobs(64)
+    dog = watched(Classifier(), torch.utils.data.TensorDataset(x, y), max_steps=8)
+    assert_awake(dog)
+    assert codes(dog) == []
+
+
+@pytest.mark.parametrize("layout", ["to_sparse_coo", "to_sparse_csr"])
+def test_a_sparse_batch_is_left_alone(layout: str) -> None:
+    class Sparse(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, y = batch
+            return F.cross_entropy(torch.sparse.mm(x, self.net[0].weight.T) + self.net[0].bias, y)
+
+    x, y = blobs(256)
+    made = [(getattr(x[i : i + 32], layout)(), y[i : i + 32]) for i in range(0, 256, 32)]
+    dog = watched(Sparse(nn.Sequential(nn.Linear(20, 10))), DataLoader(made, None), max_steps=8)
+    assert_awake(dog)
+    assert codes(dog) == []

@@ -1,6 +1,7 @@
 """What a user may set, checked before anything runs."""
 
 import fnmatch
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -84,6 +85,8 @@ class Settings:
                 raise ValueError(f"unknown target {target!r}; valid are {', '.join(TARGETS)}")
         if num_classes is not None and (not isinstance(num_classes, int) or num_classes < 2):
             raise ValueError(f"num_classes must be a whole number of at least 2, got {num_classes!r}")
+        if expected_loss is not None and not _is_number(expected_loss):
+            raise ValueError(f"expected_loss must be a finite number of nats, got {expected_loss!r}")
         if num_classes is not None and expected_loss is not None:
             raise ValueError("num_classes and expected_loss contradict each other: give one of them")
         where = record if record is not None else environ.get("SANITY_WATCHDOG_RECORD") or None
@@ -94,17 +97,16 @@ class Settings:
             every_n_steps=every_n_steps,
             targets=aims,
             policy=Policy.resolve(fail_on, environ),
-            record=None if where is None else os.fspath(where),
+            record=None if where is None else os.fsdecode(where),
             save_batches=bool(save_batches),
             num_classes=num_classes,
             expected_loss=expected_loss,
         )
 
     def selected(self, check: Check[Any]) -> bool:
-        """Is this check to run? The watchdog's own always are."""
+        """Is this check to run? The watchdog's own always are; what is ignored runs, too, so that it is counted."""
         own = check.code.startswith("WD0")
-        whole = any(_matches(entry, check) for entry in self.ignore if ":" not in entry)
-        return own or (not whole and (not self.select or any(_matches(s, check) for s in self.select)))
+        return own or not self.select or any(_matches(s, check) for s in self.select)
 
     def options_of(self, check: Check[Any]) -> Mapping[str, Any]:
         """Options set for this check."""
@@ -152,7 +154,11 @@ def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
             if name not in check.options:
                 valid = ", ".join(check.options) or "none"
                 raise ValueError(f"unknown option {name!r} of {check.code} {check.name}; valid are {valid}")
-            if isinstance(check.options[name], (int, float)) and not isinstance(value, (int, float)):
-                raise TypeError(f"option {name!r} of {check.code} takes a number, got {value!r}")
+            if isinstance(check.options[name], (int, float)) and not _is_number(value):
+                raise TypeError(f"option {name!r} of {check.code} takes a finite number, got {value!r}")
             found.setdefault(check.code, {})[name] = value
     return found
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

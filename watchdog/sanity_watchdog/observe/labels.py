@@ -44,7 +44,7 @@ class Labels:
             return
         self.path, self.steps, self.classes = element.path, element.steps, classes
         target, scores = call.target, call.input
-        self.one_per_sample = target.numel() == len(target)
+        self.one_per_sample = target.ndim > 0 and target.numel() == len(target)
         if call.name in ("cross_entropy", "nll_loss") and not element.tensor.is_floating_point():
             self.about = {
                 "function": call.name,

@@ -246,8 +246,9 @@ class Lineage:
         if any(t.requires_grad for t in met):
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
-        largest = max(met, key=lambda t: t.numel())
-        self._trace.frontier.append(Frontier(out, ids, user_line(), name, largest))
+        # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
+        main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
+        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main))
 
     def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         cuts = self._trace.cuts
