@@ -367,3 +367,25 @@ def test_homes_are_found_through_cycles() -> None:
     module.again = module.kept
     module.kept.append(module.kept)
     assert homes(module, [module.kept[0].weight])[id(module.kept[0].weight)].path == "kept[0].weight"
+
+
+def test_a_run_without_optimizers_moves_its_parameters_by_hand() -> None:
+    class ByHand(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            self.zero_grad()
+            self.manual_backward(super().training_step(batch, batch_idx))
+            with torch.no_grad():
+                for p in self.parameters():
+                    p -= 0.1 * p.grad
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    dog = watched(ByHand(), max_steps=-1, max_epochs=2, limit_train_batches=16)
+    assert_awake(dog)
+    assert codes(dog) == []
+    assert "no optimizer" in dog.summary.skipped["WD311"]

@@ -131,7 +131,7 @@ class MembershipObserver(Observer):
                 foreign.append(Foreign(index, shape, free[shape].pop() if free.get(shape) else ""))
         return Membership(
             **at.tags(),
-            optimizers=len(run.optimizers),
+            optimizers=sum(bool(o.param_groups) for o in run.optimizers),  # Lightning's stand-in has none
             trainable=sum(p.requires_grad for p in named.values()),
             automatic=run.automatic,
             missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
