@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import torch
 from torch import Tensor
 
 from .observer import is_plain
@@ -33,7 +32,7 @@ class Element:
 
 
 def elements(batch: Any) -> list[Element]:
-    """Plain dense tensors of ``batch`` through mappings, sequences and objects, each once, in order."""
+    """Plain tensors of ``batch`` through mappings, sequences and objects, each once, in order."""
     found: list[Element] = []
     seen: set[int] = set()
     for path, steps, tensor in _walk(batch, "batch", (), DEPTH, seen):
@@ -63,7 +62,7 @@ def _walk(
     value: Any, path: str, steps: tuple[Step, ...], depth: int, seen: set[int]
 ) -> Iterator[tuple[str, tuple[Step, ...], Tensor]]:
     if isinstance(value, Tensor):
-        if is_plain(value) and value.layout is torch.strided and id(value) not in seen:
+        if is_plain(value) and id(value) not in seen:
             seen.add(id(value))
             yield path, steps, value
         return

@@ -209,7 +209,11 @@ def _owner(target: Tensor, found: list[Element]) -> Element | None:
     """The batch's tensor that ``target`` is, or is a view of with all its elements."""
     place = target.untyped_storage().data_ptr()
     for e in found:
-        if e.tensor.numel() == target.numel() and e.tensor.untyped_storage().data_ptr() == place:
+        if (
+            e.tensor.layout is torch.strided
+            and e.tensor.numel() == target.numel()
+            and e.tensor.untyped_storage().data_ptr() == place
+        ):
             return e
     return None
 

@@ -47,7 +47,8 @@ class Sums:
     """Columns of a ledger for the first ``MOST`` floating tensors of a batch."""
 
     def __init__(self, ledger: Ledger, found: Sequence[Element]) -> None:
-        floats = [e for e in found if e.tensor.is_floating_point() and e.tensor.numel()]
+        dense = [e for e in found if e.tensor.layout is torch.strided]
+        floats = [e for e in dense if e.tensor.is_floating_point() and e.tensor.numel()]
         self._inputs = [self._input(ledger, e) for e in floats[:MOST]]
 
     @staticmethod
@@ -71,7 +72,7 @@ class Sums:
             tensor = follow(batch, one.steps)
             if tensor is None or tensor.dtype is not one.dtype or tensor.device != one.device or not tensor.numel():
                 continue
-            if tensor.ndim != len(one.axes):
+            if tensor.ndim != len(one.axes) or tensor.layout is not torch.strided:
                 continue
             tensor = tensor.detach() if tensor.requires_grad else tensor
             torch.sum(tensor, one.axes, dtype=torch.float32, out=one.total.slots[row])
