@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import torch
 from torch import Tensor
 
 from .observer import is_plain
@@ -29,6 +30,11 @@ class Element:
     path: str
     steps: tuple[Step, ...]
     tensor: Tensor
+
+    @property
+    def dense(self) -> bool:
+        """Has it elements, each in a place of its own in memory, unlike those of a sparse tensor?"""
+        return self.tensor.layout is torch.strided and self.tensor.numel() > 0
 
 
 def elements(batch: Any) -> list[Element]:

@@ -16,7 +16,7 @@ WIDEST = 4
 
 def fingerprint(found: Sequence[Element]) -> dict[str, Tensor]:
     """Up to ``PROBED`` evenly spaced values of the largest dense tensors by path, copied; nothing is read back."""
-    usable = [e for e in found if e.tensor.layout is torch.strided and e.tensor.numel() and not e.tensor.is_complex()]
+    usable = [e for e in found if e.dense and not e.tensor.is_complex()]
     largest = sorted(usable, key=lambda e: -e.tensor.numel())[:WIDEST]
     return {e.path: _probe(e.tensor) for e in largest}
 

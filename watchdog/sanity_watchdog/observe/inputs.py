@@ -79,8 +79,7 @@ def entering(
     frontier: Iterable[Frontier], batch: Iterable[Element], consumers: Mapping[Any, set[str]]
 ) -> tuple[list[Entering], list[str]]:
     """What enters the first weights, and the names of operations whose input cannot be read."""
-    dense = (e for e in batch if e.tensor.layout is torch.strided and e.tensor.numel())
-    owners = {e.tensor.untyped_storage().data_ptr(): e for e in dense}
+    owners = {e.tensor.untyped_storage().data_ptr(): e for e in batch if e.dense}
     found: list[Entering] = []
     unread: list[str] = []
     for place in list(frontier)[:WIDEST]:

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from .batches import Element
 from .calls import Frontier, LossCall, Trace
 from .nodes import nodes
+from .operations import RECURRENT
 
 _autograd: Any = torch._C._autograd
 
 GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "SegmentReduce", "IndexSelect")
 """Nodes of message passing between the rows of a batch."""
-OVER_TIME: dict[str, Any] = dict.fromkeys(("lstm", "gru", "rnn_tanh", "rnn_relu"), nn.RNNBase)
+OVER_TIME: dict[str, Any] = dict.fromkeys(RECURRENT, nn.RNNBase)
 OVER_TIME["multi_head_attention_forward"] = nn.MultiheadAttention
 """Functions that mix positions before anything can be asked of them, and their modules, with ``batch_first``."""
 STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")

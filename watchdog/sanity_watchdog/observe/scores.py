@@ -61,7 +61,7 @@ class Scores:
         """Queue what the calls of this step show; ``samples`` have been seen so far."""
         self._looked += 1
         done: set[tuple[str, str]] = set()
-        found = elements(at.data)
+        found = [e for e in elements(at.data) if e.dense]
         for call in at.trace.calls if at.trace is not None else ():
             key = call.name, call.where
             if key in done or len(done) == CALLS or not _readable(call) or self._just_looked(at, key):
@@ -209,11 +209,7 @@ def _owner(target: Tensor, found: list[Element]) -> Element | None:
     """The batch's tensor that ``target`` is, or is a view of with all its elements."""
     place = target.untyped_storage().data_ptr()
     for e in found:
-        if (
-            e.tensor.layout is torch.strided
-            and e.tensor.numel() == target.numel()
-            and e.tensor.untyped_storage().data_ptr() == place
-        ):
+        if e.tensor.numel() == target.numel() and e.tensor.untyped_storage().data_ptr() == place:
             return e
     return None
 

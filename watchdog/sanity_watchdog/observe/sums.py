@@ -47,8 +47,7 @@ class Sums:
     """Columns of a ledger for the first ``MOST`` floating tensors of a batch."""
 
     def __init__(self, ledger: Ledger, found: Sequence[Element]) -> None:
-        dense = [e for e in found if e.tensor.layout is torch.strided]
-        floats = [e for e in dense if e.tensor.is_floating_point() and e.tensor.numel()]
+        floats = [e for e in found if e.dense and e.tensor.is_floating_point()]
         self._inputs = [self._input(ledger, e) for e in floats[:MOST]]
 
     @staticmethod
