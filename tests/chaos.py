@@ -21,7 +21,7 @@ import sanity_watchdog
 from sanity_watchdog import SanityWatchdog
 
 from .outcomes import Outcome, outcome, same
-from .runs import Classifier, fp16
+from .runs import Classifier, fp16, step_by_hand
 
 OWN = os.path.dirname(sanity_watchdog.__file__) + os.sep
 USERS = frozenset({"training_step", "validation_step", "backward"})
@@ -84,13 +84,7 @@ class Usual(Classifier):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         loss = super().training_step(batch, batch_idx)
         self.log("loss", loss, on_step=True, on_epoch=True)
-        if self.automatic_optimization:
-            return loss
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
-        return None
+        return loss if self.automatic_optimization else step_by_hand(self, loss)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val", self.loss(self.net(batch[0]), batch[1]))

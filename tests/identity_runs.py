@@ -39,7 +39,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from sanity_watchdog import SanityWatchdog
 
-from .runs import detaches_seen, fp16
+from .runs import detaches_seen, fp16, step_by_hand
 
 NOTES: list[Any] = []
 """What the user's own hooks, modes and functions were called with in the run at hand."""
@@ -164,13 +164,7 @@ class Net(L.LightningModule):
         self.losses.append(loss.detach().item())
         self.accuracy(out.detach(), y)
         self.log_dict({"loss": loss, "accuracy": self.accuracy}, on_step=True, on_epoch=True)
-        if self.automatic_optimization:
-            return loss
-        optimizer = self.optimizers()
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
-        return None
+        return loss if self.automatic_optimization else step_by_hand(self, loss)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", F.cross_entropy(self(batch[0]).float(), batch[1]))

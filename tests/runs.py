@@ -67,11 +67,15 @@ class Manual(Classifier):
         self.automatic_optimization = False
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        optimizer = self.optimizers()
-        loss = super().training_step(batch, batch_idx)
-        optimizer.zero_grad()
-        self.manual_backward(loss)
-        optimizer.step()
+        step_by_hand(self, super().training_step(batch, batch_idx))
+
+
+def step_by_hand(module: L.LightningModule, loss: Tensor) -> None:
+    """One step of the only optimizer of a module in manual optimisation."""
+    optimizer: Any = module.optimizers()
+    optimizer.zero_grad()
+    module.manual_backward(loss)
+    optimizer.step()
 
 
 def fp16(init_scale: float = 2.0**16, **kwargs: Any) -> MixedPrecision:

@@ -21,26 +21,16 @@ from sanity_watchdog.observe.moment import Moment
 from sanity_watchdog.observe.observer import Observer
 from sanity_watchdog.summary import Batch, RunInfo, Summary
 
+from . import outcomes
+from .outcomes import Outcome, same
 from .runs import Classifier, Manual, blobs, loader, trainer
 
 HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed", "close"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 
-def outcome(*dogs: L.Callback, module: type[L.LightningModule] = Classifier, **kwargs: Any) -> tuple[str, list[Tensor]]:
-    """How a seeded fit ends: the exception, if any, and the final weights."""
-    L.seed_everything(3, verbose=False)
-    net, error = module(), ""
-    data = loader(*blobs(96))
-    try:
-        trainer(*dogs, **{"max_steps": 6, **kwargs}).fit(net, data, data)
-    except BaseException as e:  # noqa: BLE001
-        error = f"{type(e).__name__}: {e}"
-    return error, [p.detach().clone() for p in net.parameters()]
-
-
-def same(one: tuple[str, list[Tensor]], other: tuple[str, list[Tensor]]) -> bool:
-    return one[0] == other[0] and all(torch.equal(a, b) for a, b in zip(one[1], other[1], strict=True))
+def outcome(*dogs: L.Callback, module: type[L.LightningModule] = Classifier, **kwargs: Any) -> Outcome:
+    return outcomes.outcome(module=module, callbacks=list(dogs), **{"max_steps": 6, **kwargs})
 
 
 def observing(monkeypatch: pytest.MonkeyPatch, *observers: type[Observer]) -> None:
@@ -262,7 +252,7 @@ def test_a_read_back_that_fails_at_the_end_never_hides_the_users_exception(monke
     observing(monkeypatch, Late)
     Crashing.error = ValueError("user's own")
     dog = SanityWatchdog(fail_on="error")
-    error, _ = outcome(dog, module=Crashing, max_epochs=4)
+    error = outcome(dog, module=Crashing, max_epochs=4).error
     assert error == "ValueError: user's own"
     assert "the device is gone" in dog.summary.broken["observer Late"]
 
@@ -288,7 +278,7 @@ def test_an_interrupt_ends_as_it_always_does() -> None:
             return super().training_step(batch, batch_idx)
 
     dog = SanityWatchdog(fail_on="error")
-    assert outcome(dog, module=Interrupted)[0] == outcome(module=Interrupted)[0]
+    assert outcome(dog, module=Interrupted).error == outcome(module=Interrupted).error
     assert dog.summary.batches == 2
 
 
