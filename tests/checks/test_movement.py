@@ -19,7 +19,15 @@ def pace(
     early = tuple(
         Stride(a, lr, r, matrices, growth ** (i / 5)) for i, (a, r) in enumerate(zip(ATTEMPTS, ratios, strict=False))
     )
-    return Pace(0, "AdamW", searching, early, max(early, key=lambda s: s.ratio), counted)
+    top = max(early, key=lambda s: s.ratio)
+    return Pace(0, "AdamW", searching, early, top, counted, early[-5:], lr)
+
+
+def scheduled(*steps: tuple[int, float, float]) -> Pace:
+    """Samples ``(attempt, lr, ratio)``."""
+    strides = tuple(Stride(attempt, lr, ratio, 3) for attempt, lr, ratio in steps)
+    fastest = max(s.lr for s in strides)
+    return Pace(0, "AdamW", False, strides[:6], max(strides, key=lambda s: s.ratio), 6, strides[-5:], fastest)
 
 
 def seen(*paces: Pace, **fields: object) -> Movement:
@@ -29,6 +37,9 @@ def seen(*paces: Pace, **fields: object) -> Movement:
 HEALTHY = pace(2e-3, 1e-3, 1e-3, 1e-3, 9e-4, 8e-4)
 SLOW = pace(*[2e-9] * 6, lr=1e-9)
 FAST = pace(4.8, 0.68, 0.34, 0.22, 0.12, 0.065, lr=0.5, growth=17.0)
+WARMING = scheduled(*((a, a * 1e-9, a * 7e-9) for a in (1, 2, 3, 5, 8)))
+FALLEN = scheduled((0, 1e-3, 2e-3), *((a, 1e-8, 7e-8) for a in (8, 13, 21, 34, 55)))
+CONVERGED = scheduled((0, 1e-1, 2e-3), *((a, 1e-1, 7e-8) for a in (8, 13, 21, 34, 55)))
 RMSPROP = pace(1.8, 0.57, 0.5, 0.2, 0.17, 0.14, lr=0.01, growth=2.63)
 
 
@@ -42,6 +53,8 @@ FIRING = [
     (barely_moving, seen(HEALTHY, SLOW)),
     (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 6), Still("net.2.weight", 100, True, 5)))),
     (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 60, True, 6),))),
+    (barely_moving, seen(WARMING, planned=10)),
+    (barely_moving, seen(FALLEN, planned=300)),
     (overshooting, seen(FAST)),
     (overshooting, seen(HEALTHY, FAST)),
     (decaying_away, shrunk(0.01, 0.001, 0.015)),
@@ -54,6 +67,11 @@ QUIET = [
     (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 4),))),
     (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 600, True, 9),), half=True)),
     (barely_moving, seen(pace(*[math.nan] * 6))),
+    (barely_moving, seen(WARMING, planned=10_000)),
+    (barely_moving, seen(WARMING)),
+    (barely_moving, seen(FALLEN, planned=12)),
+    (barely_moving, seen(FALLEN)),
+    (barely_moving, seen(CONVERGED, planned=300)),
     (overshooting, seen(HEALTHY)),
     (overshooting, seen(RMSPROP)),
     (overshooting, seen(pace(math.nan, 0.01, 0.01, 0.01))),

@@ -171,6 +171,34 @@ def plateau_that_reduces_in_every_step() -> Run:
     return Plateau(), loader(*blobs()), {}
 
 
+@fault("WD316")
+def plateau_of_a_rising_measure_in_every_step(fixed: bool) -> Run:
+    class Plateau(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.log("loss", loss)
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 1e-3)
+            schedule = lrs.ReduceLROnPlateau(optimizer, mode="min" if fixed else "max", patience=20 if fixed else 0)
+            plan = {"scheduler": schedule, "interval": "step", "monitor": "loss"}
+            return {"optimizer": optimizer, "lr_scheduler": plan}
+
+    return Plateau(), loader(*blobs(1024)), {"max_steps": 120}
+
+
+@fault("WD316")
+def decay_per_epoch_applied_to_steps(fixed: bool) -> Run:
+    class Decays(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 3e-3)
+            schedule = lrs.LambdaLR(optimizer, lambda s: max(0.2**s, 1e-7))
+            return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
+
+    return Decays(), loader(*blobs(1024)), {"max_steps": 120}
+
+
 @fault("WD216", also=("WD213", "WD143", "WD144", "WD317"))
 def hook_that_keeps_gradients() -> Run:
     class Keeps(Classifier):

@@ -104,6 +104,32 @@ def test_a_warm_up_from_zero_is_quiet() -> None:
     assert codes(dog) == []
 
 
+class Scheduled(Classifier):
+    """AdamW under ``rate(step)`` times ``lr``."""
+
+    def __init__(self, rate: Any, lr: float = 1e-3) -> None:
+        super().__init__(lr=lr)
+        self.rate = rate
+
+    def configure_optimizers(self) -> Any:
+        optimizer = AdamW(self.parameters(), self.hyperparameters["lr"])
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, self.rate)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "expected"),
+    [
+        pytest.param(lambda s: min(1.0, s / 1e10), 40, ["WD316"], id="warm-up-that-never-ends"),
+        pytest.param(lambda s: min(1.0, s / 1e6), 40, [], id="warm-up-longer-than-a-trial-run"),
+        pytest.param(lambda s: max(0.2**s, 1e-6), 60, ["WD316"], id="used-up-after-a-tenth"),
+        pytest.param(lambda s: 1e-6 if s > 40 else 1.0, 60, [], id="used-up-near-the-end"),
+    ],
+)
+def test_a_schedule_is_judged_by_what_it_reaches_in_the_run(rate: Any, steps: int, expected: list[str]) -> None:
+    assert codes(fit(Scheduled(rate), steps=steps)) == expected
+
+
 def test_a_rate_that_turns_negative_is_an_error() -> None:
     class Falling(Classifier):
         def configure_optimizers(self) -> Any:

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.movement import Movement, Stride
+from ..evidence.movement import Movement, Pace, Stride
 from ..evidence.parameters import Parameters, Trace
 from .check import Findings, Skip, check
 
@@ -11,6 +11,10 @@ TINY = 1e-7
 """Update-to-weight ratio, pooled over matrices. AdamW at 1e-6 (fine-tuning) has 7e-6, at 1e-9 no more than 7e-9."""
 SAMPLES = 5
 """Samples since the rate last rose to more than twice its largest value, so that a warm-up does not count."""
+FALLEN = 1e-3
+"""Rate over its largest: from there on it is the schedule that has ended the run, not a loss that is learnt."""
+EARLY_END = 0.5
+"""Share of the planned run before which that is too early."""
 LARGE_SHARE = 0.25
 """Share of the elements that stand still from which on it is more than a corner of the model."""
 HUGE = 0.3
@@ -50,8 +54,10 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
     """The optimizer's steps are far too small to change anything, or weights do not move at all.
 
     **What it sees.** The same sampled elements just before and just after a step. The root mean square of the update
-    over that of the weights, pooled over the matrices, and parameters with gradients and a learning rate of which no
-    sampled element has changed in five samples.
+    over that of the weights, pooled over the matrices: its largest value since the rate last doubled, where a rate that
+    still rises is taken to go on rising like that to the planned end, or its last five values, where a schedule has
+    brought the rate below a thousandth of its largest in the first half of the run. And parameters with gradients and a
+    learning rate of which no sampled element has changed in five samples.
 
     **Why it matters.** At a ratio of 1e-7 a weight needs ten million steps to change by its own size. In float32 an
     update below 6e-8 of the weight is rounded away altogether.
@@ -61,14 +67,14 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
         torch.optim.AdamW(self.parameters(), lr=1e-9)    # before: 1e-3 with a typing error
         torch.optim.AdamW(self.parameters(), lr=1e-3)    # after
 
-    With plain SGD also look at the scale of the loss. Weights that stay exactly equal may be restored by a hook, or the
-    optimizer's ``step`` does nothing.
+    Look also at the length of a warm-up, and at what a schedule counts: steps, batches or epochs. With plain SGD look
+    at the scale of the loss. Weights that stay exactly equal may be restored by a hook, or the optimizer's ``step``
+    does nothing.
 
     **When to ignore.** Where almost no movement is meant.
 
     **Limits.** This is a last resort: any cause that another check has found explains it away. In half precision single
-    parameters are not judged, WD204 does that. A warm-up is not judged: the count begins anew when the rate has
-    more than doubled.
+    parameters are not judged, WD204 does that. A warm-up of a run without a planned end is not judged while it lasts.
 
     **Sources.** Karpathy's rule of thumb: about 1e-3 is healthy. SageMaker Debugger alerts below 1e-8.
     """
@@ -76,7 +82,7 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
     if not judged:
         yield Skip("fewer than five sampled steps of matrices")
         return
-    slow = [p for p in judged if p.top.ratio < ratio]
+    slow = [p for p in judged if p.top.ratio * _still_to_rise(p, seen) < ratio]
     if slow:
         worst = min(slow, key=lambda p: p.top.ratio)
         yield barely_moving.alert(
@@ -84,6 +90,23 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
             f"one step changes the matrices by at most {worst.top.ratio:.1e} of their size; limit {ratio:.0e}",
             hint="raise the learning rate, or the scale of the loss where plain SGD is used",
             evidence={"ratio": worst.top.ratio, "limit": ratio, "lr": worst.top.lr, "optimizer": worst.kind},
+        )
+        return
+    ended = [p for p in judged if _ended_early(p, seen, ratio, samples)]
+    if ended:
+        worst = min(ended, key=lambda p: p.last[0].attempt)
+        since, end = worst.last[0], worst.last[-1]
+        yield barely_moving.alert(
+            seen,
+            f"steps from {since.attempt:,} on change the matrices by {end.ratio:.1e} of their size; limit {ratio:.0e}",
+            hint="let the schedule decay over the whole run, or end the run where the rate is used up",
+            evidence={
+                "ratio": end.ratio,
+                "limit": ratio,
+                "lr": end.lr,
+                "largest_lr": worst.fastest,
+                "planned_steps": seen.planned,
+            },
         )
         return
     still = [] if seen.half else [s for s in seen.still if s.matrix and s.samples >= samples]
@@ -98,6 +121,19 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
             subjects=[s.name for s in still],
             evidence={"still": len(still), "share": share, "limit": LARGE_SHARE},
         )
+
+
+def _still_to_rise(pace: Pace, seen: Movement) -> float:
+    """By how much the rate may be larger at the planned end, rising in a straight line."""
+    if len(pace.last) < 2 or not pace.last[-1].lr > max(s.lr for s in pace.last[:-1]):
+        return 1.0
+    return max(1.0, seen.planned / pace.last[-1].attempt)
+
+
+def _ended_early(pace: Pace, seen: Movement, ratio: float, samples: int) -> bool:
+    last = pace.last
+    small = len(last) >= samples and all(s.ratio < ratio and s.lr <= FALLEN * pace.fastest for s in last)
+    return small and last[0].attempt <= EARLY_END * seen.planned and math.isfinite(seen.planned)
 
 
 @check("WD317", "overshooting", Severity.WARNING, Movement, implied_by=("WD318", "WD216", "WD213", "WD123"))

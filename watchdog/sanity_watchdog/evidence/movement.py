@@ -1,5 +1,6 @@
 """How far the optimizers move what they hold."""
 
+import math
 from dataclasses import dataclass
 
 from .base import Evidence
@@ -33,6 +34,7 @@ class Pace:
         early: its first samples.
         top: sample with the largest ratio since the rate last rose to more than twice its largest value.
         counted: number of samples since then.
+        last: its latest samples, oldest first. fastest: largest rate of any sample.
     """
 
     optimizer: int
@@ -41,6 +43,8 @@ class Pace:
     early: tuple[Stride, ...]
     top: Stride
     counted: int
+    last: tuple[Stride, ...] = ()
+    fastest: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +71,11 @@ class Movement(Evidence):
         still: parameters that should have moved.
         elements: elements of all parameters that have been looked at.
         half: are there half-precision parameters, in which small updates round away?
+        planned: attempts of the whole run, as far as can be foreseen; ``inf`` where no end is set.
     """
 
     paces: tuple[Pace, ...]
     still: tuple[Still, ...] = ()
     elements: int = 0
     half: bool = False
+    planned: float = math.inf

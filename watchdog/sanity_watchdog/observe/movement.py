@@ -1,6 +1,7 @@
 """Compares what an optimizer holds just before and just after it steps, and with what it held at the start."""
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -14,12 +15,15 @@ from ..evidence.readings import Layers, Scalars, Unseen, Vital
 from .moment import Moment
 from .names import parameter_names, parameter_owners
 from .observer import Observer, in_samples
+from .plans import horizon
 from .run import Run
 from .sampling import DENSE
 from .tensors import Measuring
 
 EARLY = 6
 """Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
+LATEST = 5
+"""Samples kept of the last steps."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
 LEAST = 2.0**-30
@@ -37,7 +41,7 @@ class Walk:
         batch: batch of that step.
         last: attempt of the last sample. first: mean square of each matrix at its first sample.
         early: the first steps. top, counted: largest step, and number of steps, since the rate last more than doubled.
-        fastest: largest rate.
+        fastest: largest rate. latest: the last few steps.
     """
 
     index: int
@@ -51,11 +55,13 @@ class Walk:
     top: Stride | None = None
     counted: int = 0
     fastest: float = 0.0
+    latest: deque[Stride] = field(default_factory=lambda: deque(maxlen=LATEST))
 
     def keep(self, stride: Stride) -> None:
         """Take one step into account."""
         if len(self.early) < EARLY:
             self.early.append(stride)
+        self.latest.append(stride)
         if stride.lr > 2 * self.fastest:
             self.top, self.counted = None, 0
         self.fastest = max(self.fastest, stride.lr)
@@ -143,7 +149,10 @@ class MovementObserver(Observer):
         if not self._samples and run.optimizers:
             at.emit(Unseen(**at.tags(), codes=self.codes, reason="no step through Lightning's optimizers"))
         self._compare(at, {n: p for n, p in self._parameters.items() if n in self._kept})
-        at.ask({}, lambda _: [Vital(**at.tags(), key="parameters", text=self._text(run))])
+        at.ask(
+            {},
+            lambda _: [Vital(**at.tags(), key="parameters", text=self._text(run)), self._movement(at, ended=True)],
+        )
 
     def _compare(self, at: Moment, chosen: Mapping[str, nn.Parameter]) -> None:
         """Ask which parameters differ from their start, and which have a gradient where that would show.
@@ -189,12 +198,21 @@ class MovementObserver(Observer):
         logs = tuple(math.log2(max(ratio, LEAST)) if math.isfinite(ratio) else math.nan for ratio in ratios)
         return Layers(**at.tags(), quantity="log2_update_ratio", names=names, values=logs)
 
-    def _movement(self, at: Moment) -> Movement:
+    def _movement(self, at: Moment, ended: bool = False) -> Movement:
         looked = {n: self._parameters[n] for n in self._looked}
         return Movement(
             **at.tags(),
             paces=tuple(
-                Pace(w.index, type(w.optimizer).__name__, _searches(w.optimizer), tuple(w.early), w.top, w.counted)
+                Pace(
+                    w.index,
+                    type(w.optimizer).__name__,
+                    _searches(w.optimizer),
+                    tuple(w.early),
+                    w.top,
+                    w.counted,
+                    tuple(w.latest),
+                    w.fastest,
+                )
                 for w in self._walks.values()
                 if w.top is not None
             ),
@@ -203,6 +221,7 @@ class MovementObserver(Observer):
             ),
             elements=sum(p.numel() for p in looked.values()),
             half=any(p.dtype in HALF for p in looked.values()),
+            planned=at.attempt if ended else _planned(at),
         )
 
     def _text(self, run: Run) -> str:
@@ -219,6 +238,18 @@ class MovementObserver(Observer):
             return text
         moving = len(self._moving & held)
         return text + (", all moving" if moving == len(held) else f", {moving} of {len(held)} tensors seen moving")
+
+
+def _planned(at: Moment) -> float:
+    """Attempts of the whole run, where each batch goes on to lead to as many as those so far did."""
+    epochs, steps = horizon(at.run)
+    if not math.isfinite(steps):
+        return math.inf
+    if at.run.automatic:
+        return steps
+    batches = epochs * at.run.batches_per_epoch
+    by_batches = batches * at.attempt / at.batch if at.batch and math.isfinite(batches) else math.inf
+    return min(by_batches, at.run.max_steps if at.run.max_steps >= 0 else math.inf)
 
 
 def _rates(optimizer: Optimizer, names: Mapping[int, str]) -> dict[str, float]:
