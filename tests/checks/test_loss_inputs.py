@@ -7,6 +7,7 @@ import pytest
 from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wrong_loss_input
+from sanity_watchdog.evidence.alignments import AlignmentLoss
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, Origin, SoftmaxLoss
 
@@ -49,6 +50,20 @@ KL = DivergenceLoss(
     target_low=0.0,
     target_high=0.9,
 )
+CTC = AlignmentLoss(
+    function="ctc_loss",
+    where="train.py:31",
+    shape=(24, 32, 7),
+    classes=7,
+    low=-3.1,
+    high=-0.9,
+    rows=600,
+    sum_error=14.0,
+    log_error=3e-7,
+    logs=True,
+    lengths=32,
+)
+RAW_CTC = replace(CTC, logs=False, low=-1.1, high=1.4, log_error=2.3, sum_error=4.0)
 MSE = DistanceLoss(function="mse_loss", shape=(32, 1), low=0.1, high=0.9)
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -77,6 +92,10 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(KL, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, low=0.0, high=1.0, sum_error=0.0, log_error=1.0, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
+    (wrong_loss_input, RAW_CTC),
+    (wrong_loss_input, replace(RAW_CTC, low=0.01, high=0.4, sum_error=1e-7, log_error=1.9)),
+    (wrong_loss_input, replace(CTC, shape=(32, 24, 7), error="RuntimeError: input_lengths must be of size batch_size")),
+    (wrong_loss_input, replace(CTC, log_error=1.8, origin=Origin("log_softmax", (32, 24, 7), 1, "model.py:12"))),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, LOGITS),
@@ -100,6 +119,12 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(BINARY, logits=False, low=0.0, high=1.0)),
     (wrong_loss_input, KL),
     (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),
+    (wrong_loss_input, CTC),
+    (wrong_loss_input, replace(CTC, log_error=1.2)),
+    (wrong_loss_input, replace(CTC, log_error=math.nan, logs=False)),
+    (wrong_loss_input, replace(CTC, log_error=0.05, logs=False, dtype="bfloat16", low=-11.0)),
+    (wrong_loss_input, replace(CTC, origin=Origin("log_softmax", (32, 24, 7), 2, "model.py:12"))),
+    (wrong_loss_input, replace(CTC, shape=(24, 1, 7), lengths=1, rows=24)),
 ]
 
 

@@ -10,6 +10,7 @@ from sanity_watchdog.checks.leaks import too_good_too_soon
 from sanity_watchdog.checks.progress import diverging_loss, loss_spike, non_finite_loss, stuck_at_chance
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.progress import LeakedTarget, Learning, Losses, LossFinite, Score
+from sanity_watchdog.observe.hazards import CTC
 
 LN10 = math.log(10)
 AT = (0, 1, 2, 3, 5, 8, 13, 21, 34)
@@ -54,6 +55,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (non_finite_loss, replace(NAN, earlier=(2.3, 40.0, 800.0))),
     (non_finite_loss, replace(NAN, earlier=(1e12,))),
     (non_finite_loss, replace(NAN, hazards=("a square root, whose slope at 0 is infinite",))),
+    (non_finite_loss, replace(NAN, value=math.inf, hazards=(CTC,))),
     (non_finite_loss, replace(NAN, recovered=True)),
     (loss_spike, SPIKE),
     (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0)),

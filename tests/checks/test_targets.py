@@ -7,6 +7,7 @@ import pytest
 from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.targets import bad_targets, misaligned_targets, padding_in_loss
+from sanity_watchdog.evidence.alignments import AlignmentTargets
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.targets import TargetRange, TokenTargets
 
@@ -30,6 +31,19 @@ BINARY = replace(
     LABELS, function="binary_cross_entropy_with_logits", classes=0, ignore_index=None, dtype="float32", high=1.0
 )
 SIGNED = replace(BINARY, function="soft_margin_loss", low=-1.0)
+LETTERS = AlignmentTargets(
+    function="ctc_loss",
+    where="train.py:31",
+    classes=7,
+    low=1,
+    high=6,
+    valid=130,
+    total=130,
+    input_shape=(24, 32, 7),
+    samples=32,
+    steps=24,
+    longest=24,
+)
 TEXT = TokenTargets(
     function="cross_entropy",
     where="train.py:31",
@@ -58,6 +72,16 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (bad_targets, replace(BINARY, high=255.0)),
     (bad_targets, replace(BINARY, low=-1.0)),
     (bad_targets, replace(SIGNED, low=0.0)),
+    (bad_targets, replace(LETTERS, high=7)),
+    (bad_targets, replace(LETTERS, low=-1)),
+    (bad_targets, replace(LETTERS, low=0, blanks=20, ending=1)),
+    (bad_targets, replace(LETTERS, high=6, blank=6, blanks=20)),
+    (bad_targets, replace(LETTERS, low=0, blanks=40, ending=40)),
+    (bad_targets, replace(LETTERS, too_long=1)),
+    (bad_targets, replace(LETTERS, too_long=20, zero_infinity=True)),
+    (bad_targets, replace(LETTERS, longest=48, error="RuntimeError: Expected input_lengths to have value at most 24")),
+    (bad_targets, replace(LETTERS, error="RuntimeError: target_lengths must be of size batch_size")),
+    (padding_in_loss, TokenTargets(function="ctc_loss", length=8, valid=250, padding=0.46, token=7, distinct=7)),
     (
         bad_targets,
         replace(SOFT, shape=(32,), low=math.nan, sum_low=math.nan, sum_high=math.nan, error="RuntimeError: x"),
@@ -92,6 +116,11 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (misaligned_targets, shifted(0, share=0.8)),
     (misaligned_targets, shifted(2, elsewhere=True)),
     (misaligned_targets, replace(TEXT, agreement=((-1, 1.0), (0, 1.0), (1, 1.0), (2, 1.0)))),
+    (bad_targets, LETTERS),
+    (bad_targets, replace(LETTERS, low=math.nan, high=math.nan, valid=0)),
+    (bad_targets, replace(LETTERS, too_long=3, samples=4, zero_infinity=True)),
+    (bad_targets, replace(LETTERS, too_long=12, zero_infinity=True)),
+    (padding_in_loss, TokenTargets(function="ctc_loss", length=8, valid=250, padding=0.1, token=7, distinct=7)),
 ]
 
 

@@ -1,6 +1,7 @@
 """Small training runs, faulty in known ways or healthy, on which detection is measured."""
 
 from . import (
+    alignments,
     data,
     devices,
     gradients,
@@ -26,6 +27,7 @@ from .case import CASES, Case
 __all__ = [
     "CASES",
     "Case",
+    "alignments",
     "data",
     "devices",
     "gradients",

@@ -3,6 +3,7 @@
 import math
 
 from ..alerts import Alert, Severity
+from ..evidence.alignments import AlignmentLoss
 from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, SoftmaxLoss
 from .check import Findings, Skip, check
 
@@ -112,10 +113,11 @@ def _twice(seen: LossSeen, name: str, why: str) -> Alert:
 def wrong_loss_input(seen: LossSeen) -> Findings:
     """A loss is given another kind of number than it is defined for.
 
-    **What it sees.** ``nll_loss`` and ``kl_div`` on rows that are no log-probabilities (their logsumexp is not 0),
-    targets of ``kl_div`` in the wrong one of its two forms, ``cross_entropy`` with a single class, a softmax taken
-    over another axis than the classes, scores whose classes a linear layer has just put on another axis (of the same
-    length), and logits or log-probabilities given to a binary loss that wants the other.
+    **What it sees.** ``nll_loss``, ``kl_div`` and ``ctc_loss`` on rows that are no log-probabilities (their logsumexp
+    is not 0), ``ctc_loss`` on (N, T, k) in place of (T, N, k), targets of ``kl_div`` in the wrong one of its two
+    forms, ``cross_entropy`` with a single class, a softmax taken over another axis than the classes, scores whose
+    classes a linear layer has just put on another axis (of the same length), and logits or log-probabilities given to
+    a binary loss that wants the other.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -124,6 +126,7 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
 
         F.nll_loss(F.log_softmax(scores, dim=1), labels)     # or F.cross_entropy(scores, labels)
         F.kl_div(F.log_softmax(a, -1), F.softmax(b, -1), reduction="batchmean")
+        F.ctc_loss(F.log_softmax(scores, -1).transpose(0, 1), letters, frames, sizes)    # scores (N, T, k)
         F.binary_cross_entropy_with_logits(score, label)     # one output
 
     **When to ignore.** Where ``nll_loss`` only picks entries from something that is meant to be no log-probability,
@@ -140,6 +143,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
         found = _wrong_binary(seen)
     elif isinstance(seen, DivergenceLoss):
         found = _wrong_divergence(seen)
+    elif isinstance(seen, AlignmentLoss):
+        found = _wrong_alignment(seen)
     else:
         yield Skip("no loss that asks for logits or log-probabilities")
     message, hint = found
@@ -215,6 +220,25 @@ def _wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:
             f"gets {kind} as its input: their logsumexp is {seen.log_error:.3g} from 0",
             "use log_softmax for the first argument of kl_div",
         )
+    return "", ""
+
+
+def _wrong_alignment(seen: AlignmentLoss) -> tuple[str, str]:
+    steps, samples, classes = seen.shape
+    if seen.error and seen.lengths == steps != samples:
+        return (
+            f"gets {seen.shape} for {seen.lengths} input lengths; it takes (time, batch, classes)",
+            "put the batch on axis 1: log_probs.transpose(0, 1)",
+        )
+    origin, fix = seen.origin, "take log_softmax over the last axis for the first argument of ctc_loss"
+    if origin is not None and origin.name in ("softmax", "log_softmax") and origin.axis is not None:
+        taken = origin.shape[origin.axis]
+        if len(origin.shape) == 3 and taken != classes and classes in origin.shape:
+            return f"gets a softmax over an axis of {taken}, not over its {classes} classes", fix
+    if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, classes, seen.dtype):
+        return "gets probabilities, not their logarithms (each step sums to 1)", "use log_softmax instead of softmax"
+    if not seen.logs and seen.log_error > _log_tolerance(seen):
+        return f"gets raw scores: logsumexp of a step is {seen.log_error:.3g} from 0", fix
     return "", ""
 
 

@@ -126,6 +126,9 @@ def _cause(seen: LossFinite) -> tuple[str, str]:
     if (earlier and earlier[-1] > HUGE) or (len(earlier) > 1 and earlier[-1] > TENFOLD * max(min(earlier), 1e-12)):
         grown = f"it had grown from {number(min(earlier))} to" if len(earlier) > 1 else "the one before was"
         return f"{grown} {number(earlier[-1])}", "lower the learning rate, clip gradients, scale down the last layer"
+    ctc = next((h for h in seen.hazards if "ctc_loss" in h), "")
+    if ctc and seen.value == math.inf:
+        return ctc, "check input_lengths and target_lengths; zero_infinity=True for a few such samples"
     if seen.hazards:
         return f"possibly {seen.hazards[0]}", f"add an epsilon there: {', '.join(seen.hazards)}"
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"

@@ -3,6 +3,7 @@
 import math
 
 from ..alerts import Severity
+from ..evidence.alignments import AlignmentTargets
 from ..evidence.targets import TargetRange, TokenTargets
 from .check import Findings, Skip, check
 
@@ -14,6 +15,8 @@ PADDED = 0.3
 """Share of the targets that count inside runs of one token at the ends of rows; text has none there."""
 AGREES = 0.95
 """Share of targets that equal the ids at one offset; noise and special tokens break a few."""
+FORGIVEN = 4
+"""Samples of a batch that may be impossible under ``zero_infinity`` by chance."""
 TOKENS = 16
 """Targets and different ids that a verdict on alignment needs."""
 VARIED = 4
@@ -25,7 +28,9 @@ def bad_targets(seen: TargetRange) -> Findings:
 
     **What it sees.** Class labels outside 0 … k-1, negative ones that are not ``ignore_index``, labels all of which
     are ignored, an ``ignore_index`` that is one of the classes, soft targets that are negative or do not sum to 1,
-    binary targets outside [0, 1] and 0/1 labels where -1/1 are meant. Also when the loss call itself raised.
+    binary targets outside [0, 1] and 0/1 labels where -1/1 are meant. For ``ctc_loss``: letters that are the blank,
+    and targets that need more steps than their input has (one per letter, one more between equal ones); with
+    ``zero_infinity`` only where these are half of the batch or more. Also when the loss call itself raised.
 
     **Why it matters.** On a GPU a label out of range ends in a device-side assert with a misleading trace, possibly
     late in an epoch. Where nothing crashes the loss is NaN, has no floor, or leaves a class out.
@@ -35,6 +40,7 @@ def bad_targets(seen: TargetRange) -> Findings:
         labels = labels - 1                                  # 1 … k
         F.cross_entropy(scores, labels, ignore_index=255)    # 255 marks "no label"
         F.binary_cross_entropy_with_logits(z, mask / 255)    # 0 … 255
+        F.ctc_loss(log_p, letters, frames // stride, (letters != pad).sum(1))
 
     **When to ignore.** Where a class is left out of the loss on purpose by its index.
 
@@ -66,6 +72,8 @@ def bad_targets(seen: TargetRange) -> Findings:
 
 def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
     error = Severity.ERROR
+    if isinstance(seen, AlignmentTargets):
+        return _alignment_fault(seen)
     if seen.function in BINARY:
         if seen.low < 0 or seen.high > 1:
             scale = f"divide by {seen.high:g}" if seen.low == 0 else "map the labels to 0 and 1"
@@ -135,6 +143,43 @@ def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
     return (error, "", "") if not seen.error else _raised(seen)
 
 
+def _alignment_fault(seen: AlignmentTargets) -> tuple[Severity, str, str]:
+    error, k, blank = Severity.ERROR, seen.classes, seen.blank
+    if seen.longest > seen.steps:
+        return (
+            error,
+            f"input lengths up to {seen.longest:,}, but there are {seen.steps:,} time steps",
+            "give the lengths after the network's strides and pooling, not those of its inputs",
+        )
+    if seen.error:
+        return error, f"{seen.function} raised {seen.error}"[:99], "compare shapes and lengths with its documentation"
+    if seen.low < 0 or seen.high >= k:
+        return (
+            error,
+            f"letters span {seen.low:g} … {seen.high:g}, but there are {k:,} classes (0 … {k - 1:,})",
+            "look for padding that target_lengths counts; else give the head a class for each letter and the blank",
+        )
+    if seen.blanks:
+        padding = seen.ending > seen.blanks / 2
+        return (
+            error,
+            f"{seen.blanks:,} of {seen.valid:,} letters are {blank}, which is the blank"
+            + (f"; {seen.ending:,} of them end a target" if padding else ""),
+            f"count only the letters before the padding: target_lengths = (letters != {blank}).sum(1)"
+            if padding
+            else f"keep {blank} for the blank (count letters from {1 if blank == 0 else 0}), or pass another blank=",
+        )
+    if seen.too_long and (not seen.zero_infinity or seen.too_long >= max(FORGIVEN, seen.samples / 2)):
+        counts = "count as 0" if seen.zero_infinity else "cost infinity"
+        return (
+            error,
+            f"{seen.too_long:,} of {seen.samples:,} targets need more steps than their input has: they {counts}",
+            "lower the network's stride, check both lengths"
+            + ("" if seen.zero_infinity else ", or pass zero_infinity=True for a few such samples"),
+        )
+    return error, "", ""
+
+
 def _has_classes_last(seen: TargetRange) -> bool:
     return len(seen.input_shape) > 2 and seen.shape == seen.input_shape[:-1]
 
@@ -178,7 +223,8 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
     **When to ignore.** Where the repeated token is data, as silence in music or background in rasters.
 
     **Limits.** Padding at the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to
-    the ids of an embedding are judged, with ``reduction="none"`` only where nothing stands between them and their sum.
+    the ids of an embedding are judged, and those of ``ctc_loss``; with ``reduction="none"`` the former only where
+    nothing stands between them and their sum.
 
     **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
     """
@@ -187,7 +233,9 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
             seen,
             f"{seen.padding:.0%} of the {seen.valid:,} targets are token {seen.token} in a run to the end of a row, "
             f"limit {PADDED:.0%}",
-            hint=f"pass ignore_index={seen.token}, or set these targets to -100",
+            hint=f"count in target_lengths only what stands before the first {seen.token} of that run"
+            if seen.function == "ctc_loss"
+            else f"pass ignore_index={seen.token}, or set these targets to -100",
             subjects=(seen.function,),
             where=seen.where,
             evidence={"share": seen.padding, "token": seen.token, "targets": seen.valid, "row": seen.length},

@@ -8,6 +8,7 @@ from .nodes import nodes
 
 PROBABILITIES = {"SoftmaxBackward0": "a softmax", "SigmoidBackward0": "a sigmoid"}
 GUARDS = ("ClampBackward", "ClampMinBackward", "AddBackward", "MaximumBackward", "WhereBackward", "LogSigmoid")
+CTC = "a ctc_loss, infinite where a target needs more steps than its input has"
 DIVIDING = {
     "SqrtBackward0": "a square root, whose slope at 0 is infinite",
     "RsqrtBackward0": "a reciprocal square root",
@@ -16,6 +17,7 @@ DIVIDING = {
     "AcosBackward0": "an arc cosine",
     "LogBackward0": "a logarithm",
     "DivBackward0": "a division by a tensor",
+    "CtcLossBackward0": CTC,
 }
 REACH = 4
 

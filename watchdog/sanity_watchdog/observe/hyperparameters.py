@@ -1,10 +1,11 @@
 """Reads what the optimizers were told. Host only."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
+from torch.optim import ASGD, SGD, Optimizer
 
 from ..evidence.hyperparameters import Group, Hyperparameters
 from .moment import Moment
@@ -121,3 +122,12 @@ def _number(group: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, Tensor):
         return None if value.device.type != "cpu" or value.numel() != 1 else float(value)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def rate_that_scales(optimizers: Iterable[Optimizer]) -> float:
+    """Largest learning rate of the optimizers whose steps grow with the loss; NaN where there are none."""
+    groups = [g for o in optimizers if isinstance(o, (SGD, ASGD)) for g in o.param_groups]
+    rates = [
+        float(g.get(key, 0.0)) for g in groups for key in ("lr", "initial_lr") if not isinstance(g.get(key), Tensor)
+    ]
+    return max(rates, default=math.nan)

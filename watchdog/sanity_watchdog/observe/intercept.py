@@ -42,6 +42,10 @@ ENTRY_POINTS: dict[tuple[Any, str], tuple[str, tuple[str, ...]]] = {
         ("input", "target", "weight", "pos_weight", "reduction"),
     ),
     (torch, "kl_div"): ("kl_div", ("input", "target", "reduction", "log_target")),
+    (torch, "ctc_loss"): (
+        "ctc_loss",
+        ("log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),
+    ),
 }
 REDUCTIONS = ("none", "mean", "sum")
 
@@ -124,7 +128,7 @@ def entry_points(interception: Interception) -> Iterator[None]:
         return entry
 
     def note(name: str, arguments: dict[str, Any], out: Any) -> None:
-        kind = type(arguments.get("input")).__name__
+        kind = type(next(iter(arguments.values()), None)).__name__
         if kind == "FunctionalTensor":  # the same call once more, inside the tracer
             return
         if isinstance(arguments.get("reduction"), int):

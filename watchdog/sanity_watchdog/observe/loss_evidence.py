@@ -11,6 +11,8 @@ from ..evidence.base import Evidence
 from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
 from ..evidence.readings import Scalars, Vital
 from ..evidence.targets import TargetRange
+from . import alignments
+from .axes import crossed
 from .bounded import class_axis
 from .calls import LossCall
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
@@ -20,10 +22,6 @@ FACTOR = 1e-3
 """Relative; two float32 results of the same numbers differ by less."""
 LOG_ERROR = 0.1
 """Largest logsumexp of log-probabilities in half precision; scores that are further off have no expected loss."""
-KEEPS_AXES = ("View", "UnsafeView", "ReshapeAlias", "ToCopy", "AddBackward", "MulBackward", "DivBackward")
-"""Nodes of the graph that leave the last axis where it is."""
-PRODUCTS = ("Addmm", "Mm", "Bmm", "Linear")
-
 Values = Mapping[str, float]
 Tags = Mapping[str, Any]
 
@@ -58,6 +56,7 @@ class Facts:
     whole_samples: bool = False
     crossed: bool = False
     resumed: bool = False
+    alignment: alignments.Options | None = None
     given: tuple[int | None, float | None] = field(default=(None, None))
 
     @classmethod
@@ -68,6 +67,7 @@ class Facts:
             {"kl_div": "divergence"} | dict.fromkeys(CLASS_LOSSES, "softmax") | dict.fromkeys(BINARY_LOSSES, "binary")
         )
         kinds |= dict.fromkeys(DISTANCES, "distance") | dict.fromkeys(SIGNED, "signed") | {"log_softmax": "scores"}
+        kinds |= {alignments.NAME: "alignment"}
         facts = cls(call.name, kinds.get(call.name, "other"), call.where, call.error, **more)
         if isinstance(scores, Tensor):
             facts.shape, facts.dtype = tuple(scores.shape), str(scores.dtype).removeprefix("torch.")
@@ -80,27 +80,22 @@ class Facts:
         if facts.kind == "softmax":
             ignore = options.get("ignore_index")
             facts.ignore_index = -100 if ignore is None else int(ignore)
-            facts.crossed = not facts.soft and _crossed(call, facts.axis)
+            facts.crossed = not facts.soft and crossed(call, facts.axis)
+        facts.alignment = alignments.Options.of(call)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
         return facts
 
-
-def _crossed(call: LossCall, axis: int) -> bool:
-    """Do the classes lie across the axis on which a linear layer has just put as many outputs?"""
-    scores, head = call.input, call.head
-    if not isinstance(scores, Tensor) or head is None or head.ndim != 2 or scores.ndim < 3 or axis == scores.ndim - 1:
-        return False
-    if not scores.shape[-1] == scores.shape[axis] == len(head):
-        return False
-    node = scores.grad_fn
-    while node is not None and node.name().startswith(KEEPS_AXES):
-        node = node.next_functions[0][0]
-    return node is not None and node.name().startswith(PRODUCTS)
+    def negated(self, values: Values) -> bool:
+        """Is the step's loss minus this call's value, for an optimizer that minimises?"""
+        return self.minimises and abs(_factor(values) + 1) < FACTOR
 
 
 def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
     """What the call shows: itself, and the range of its targets."""
+    if facts.kind == "alignment":
+        yield from alignments.evidence(facts, values, tags)
+        return
     outside = facts.function == "binary_cross_entropy" and not (
         values.get("low", 0) >= 0 and values.get("high", 1) <= 1
     )
@@ -129,7 +124,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
         "origin": facts.origin,
         "followed": facts.followed,
         "error": facts.error,
-        "negated": facts.minimises and abs(_factor(values) + 1) < FACTOR,
+        "negated": facts.negated(values),
         **tags,
     }
     if facts.kind == "softmax" and "k" in values:

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import bounded, expected
+from . import alignments, bounded, expected
 from .bounded import Numbers, class_axis, ends, few_rows, thinned, zero_share
 from .calls import LossCall
 
@@ -34,6 +34,8 @@ def measure(call: LossCall, *, full: bool = True) -> Numbers:
     numbers: Numbers = {}
     if isinstance(call.value, Tensor) and call.value.numel():
         numbers["value"] = call.value.detach().float().mean()
+    if call.name == alignments.NAME:
+        return numbers | alignments.measure(call)
     if not isinstance(target, Tensor) or not target.numel():
         return numbers
     if call.name in CLASS_LOSSES and (target.is_floating_point() or target.dtype in LABELS):

@@ -1,21 +1,22 @@
 """The observer of loss calls."""
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import ASGD, SGD, Optimizer
+from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.losses import DetachedLoss, Difference, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
+from .axes import unspread
 from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .fastpath import has_fast_path
+from .hyperparameters import rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
 from .leaves import reaches_nothing
@@ -279,22 +280,3 @@ class LossCalls(Observer):
 def asserts_later(target: Any) -> bool:
     """Are these labels that a kernel checks, so that the host learns of it too late?"""
     return isinstance(target, Tensor) and is_plain(target) and target.dtype in LABELS and target.device.type != "cpu"
-
-
-def unspread(tensor: Tensor) -> tuple[int, ...]:
-    """Shape before ``expand``: axes that repeat one element count as 1, leading ones are dropped."""
-    if tensor.layout is not torch.strided:
-        return tuple(tensor.shape)
-    shape = [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
-    while shape and shape[0] == 1 and tensor.stride()[tensor.ndim - len(shape)] == 0:
-        shape.pop(0)
-    return tuple(shape)
-
-
-def rate_that_scales(optimizers: Iterable[Optimizer]) -> float:
-    """Largest learning rate of the optimizers whose steps grow with the loss; NaN where there are none."""
-    groups = [g for o in optimizers if isinstance(o, (SGD, ASGD)) for g in o.param_groups]
-    rates = [
-        float(g.get(key, 0.0)) for g in groups for key in ("lr", "initial_lr") if not isinstance(g.get(key), Tensor)
-    ]
-    return max(rates, default=math.nan)

@@ -26,6 +26,7 @@ SYMPTOMS = {
         loss is exactly 0 from the first step: WD103 WD105 WD111
         loss goes to minus infinity: WD103 WD108
         nll_loss is negative: WD103 WD108
+        ctc_loss is negative or zero, or predicts only blanks: WD103 WD105
         head still has 1000 outputs, my data has 10 classes: WD106
     """),
     "The loss does not fall": _table("""
@@ -91,6 +92,7 @@ SYMPTOMS = {
         nan in the data, missing values: WD121
         nan from sqrt, norm or log at zero: WD211 WD142
         cross_entropy returns nan, all labels are -100: WD105
+        ctc_loss is inf: WD105 WD142
         nan in the last batch of the epoch, batch of one sample: WD142 WD125
     """),
     "Half precision": _table("""
@@ -128,6 +130,8 @@ SYMPTOMS = {
     """),
     "Errors": _table("""
         CUDA error: device-side assert triggered: WD105
+        Expected input_lengths to have value at most: WD105
+        input_lengths must be of size batch_size: WD103
         IndexError: Target 10 is out of bounds: WD105
         labels start at 1 instead of 0: WD105
         RuntimeError: element 0 of tensors does not require grad: WD109
