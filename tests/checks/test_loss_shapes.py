@@ -17,6 +17,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (broadcast_loss, pair((32, 1), (32,))),
     (broadcast_loss, pair((32,), (32, 1), "l1_loss")),
     (broadcast_loss, pair((32, 1), (32,), "subtraction")),
+    (broadcast_loss, pair((16, 1), (16,), "multiplication")),
+    (broadcast_loss, pair((40,), (40, 1), "addition")),
     (broadcast_loss, pair((32, 1, 1), (32, 1), "huber_loss")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

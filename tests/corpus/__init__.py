@@ -2,9 +2,11 @@
 
 from . import (
     alignments,
+    axes,
     data,
     devices,
     gradients,
+    healthy_axes,
     healthy_functions,
     healthy_heads,
     healthy_networks,
@@ -28,9 +30,11 @@ __all__ = [
     "CASES",
     "Case",
     "alignments",
+    "axes",
     "data",
     "devices",
     "gradients",
+    "healthy_axes",
     "healthy_functions",
     "healthy_heads",
     "healthy_networks",

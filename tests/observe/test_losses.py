@@ -385,6 +385,43 @@ def test_a_column_against_a_row(loss: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Using a target size")
 @pytest.mark.parametrize(
+    ("loss", "operation"),
+    [
+        (lambda p, y: -(p.tanh() * y).mean(), "multiplication"),
+        (lambda p, y: (F.softplus(p) / (y.abs() + 1) - 0.1 * p).sum(), "division"),
+        (lambda p, y: torch.min(p * y, p.clamp(-1, 1) * y).mean(1).mean(), "multiplication"),
+        (lambda p, y: (y.unsqueeze(1) * F.mse_loss(p.squeeze(1), y, reduction="none")).mean(), "multiplication"),
+        (lambda p, y: F.huber_loss(p, y + 0.9 * p.detach()), "addition"),
+        (lambda p, y: (p - (y + p.detach())).square().mean(), "addition"),
+        (lambda p, y: -(p.squeeze(1) * (y - p.detach())).mean(), "subtraction"),
+    ],
+)
+def test_arithmetic_with_a_column_and_a_row(loss: Any, operation: str) -> None:
+    alert = the(watch(Classifier(mlp(k=1), loss), *regression()), "WD104")
+    assert alert.severity is Severity.ERROR
+    assert alert.subjects == (operation,)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda p, y: -(p.squeeze(1) * y).mean(),
+        lambda p, y: (p * y).sigmoid().mean(),
+        lambda p, y: (p.exp() * y.exp() - p @ p.T).square().mean(),
+        lambda p, y: (p * y - p @ p.T).mean(),
+        lambda p, y: (p.square() + y).mean(),
+        lambda p, y: (p + p.squeeze(1) - 2 * p @ p.T).mean(),
+        lambda p, y: ((p * y).softmax(1) @ y - y).abs().mean() + p.mean(),
+    ],
+)
+def test_pairs_that_are_meant_or_make_no_difference(loss: Any) -> None:
+    dog = watch(Classifier(mlp(k=1), loss), *regression())
+    assert_awake(dog, 1)
+    assert "WD104" not in codes(dog)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize(
     "loss",
     [
         lambda p, y: F.mse_loss(p.squeeze(1), y),

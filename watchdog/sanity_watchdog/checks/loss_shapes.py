@@ -9,23 +9,28 @@ from .check import Findings, check
 
 @check("WD104", "broadcast-loss", Severity.ERROR, Difference)
 def broadcast_loss(seen: Difference) -> Findings:
-    """Every prediction is compared with every target, because a column met a row.
+    """Every sample meets every other one in the loss, because a column met a row.
 
-    **What it sees.** The shapes of prediction and target of ``mse_loss``, ``l1_loss``, ``smooth_l1_loss`` and
-    ``huber_loss``, and of a subtraction in the user's own code whose result is then averaged or summed: shapes of
-    different rank, both led by the batch size, that broadcast to something larger than either.
+    **What it sees.** Shapes of different rank, both led by the batch size, that broadcast to something larger than
+    either: prediction and target of ``mse_loss``, ``l1_loss``, ``smooth_l1_loss`` and ``huber_loss``; a subtraction in
+    the user's own code whose result is then averaged or summed; a product or quotient that is, with nothing but linear
+    operations in between, such as ``(log_prob * advantage).mean()`` or weights of samples; a target that a sum of a
+    column and a row has made a matrix.
 
     **Why it matters.** (N, 1) against (N,) is an N x N matrix. The best the network can do is the mean of all
-    targets; the loss falls to their variance and stays there.
+    targets; the loss falls to their variance and stays there. Of a product the average is that of the one times that of
+    the other: weights and advantages no longer tell the samples apart.
 
     **How to fix.** Give both the same shape::
 
         F.mse_loss(net(x).squeeze(1), y)         # (N,) and (N,)
+        (log_prob.squeeze(1) * advantage).mean()
 
     **When to ignore.** Where all pairs are meant. An axis that is put in on purpose (``unsqueeze``, ``[:, None]``)
-    before a subtraction, tensors of the same rank, and an ensemble broadcast against one target are not accused.
+    before a subtraction, tensors of the same rank, an ensemble broadcast against one target, and outer products that
+    something is done with before they are averaged are not accused.
 
-    **Limits.** A subtraction is only seen in the first steps and where nothing is compiled.
+    **Limits.** Arithmetic is only seen in the first step and where nothing is compiled.
 
     **Sources.** PyTorch warns of it once, in a line that most logs bury.
     """

@@ -38,11 +38,12 @@ class Cut:
 
 @dataclass(frozen=True)
 class Spread:
-    """Shapes that were broadcast against each other, and the user's line."""
+    """Shapes that were broadcast against each other, the user's line, and what was done with them there."""
 
     where: str
     shape: tuple[int, ...]
     target_shape: tuple[int, ...]
+    operation: str = "subtraction"
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -244,10 +245,10 @@ class FirstLoss(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class Difference(Evidence):
-    """A prediction and a target that a loss, or the user's own subtraction, has compared element by element.
+    """Two tensors that a loss, or the user's own arithmetic, has brought together element by element.
 
     Attributes:
-        function: the loss, or ``subtraction``.
+        function: the loss, or ``subtraction``, ``multiplication``, ``division``, ``addition``.
         spread: shapes of both before they are broadcast, and the user's line.
     """
 

@@ -44,6 +44,7 @@ class LossCall:
         cosine: were the scores made from normalised vectors? logs: do they descend from a ``log_softmax``?
         followed: was lineage recorded, so that a missing ``origin`` means something?
         traced: seen while a compiler traced it: shapes and settings only.
+        pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.
         step: number of optimizer steps taken by this fit before the call.
     """
 
@@ -58,6 +59,7 @@ class LossCall:
     logs: bool = False
     followed: bool = False
     traced: bool = False
+    pairs: Spread | None = None
     step: int = 0
 
     @property
@@ -107,7 +109,8 @@ class Trace:
         calls: the loss calls.
         frontier: where data met the first parameters, with the ids of embeddings.
         obstacles: reasons why the graph must not be run a second time (tensor hooks, checkpointing, offloading).
-        spreads: differences of predictions and targets with batch axes spread against each other.
+        spreads: differences of predictions and targets, and products that are averaged, with batch axes spread
+            against each other.
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.

@@ -27,6 +27,7 @@ from .operations import (
     SUBTRACTS,
     VIEWS,
 )
+from .pairs import Pairs, averaged, compared, pairs_of
 from .site import user_line
 
 
@@ -38,6 +39,7 @@ class Fact:
         data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis.
         norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
         axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
+        pairs: other values over two batch axes.
     """
 
     data: bool = False
@@ -49,12 +51,13 @@ class Fact:
     logs: bool = False
     axis_added: bool = False
     spread: Spread | None = None
+    pairs: Pairs | None = None
 
     @property
     def is_known(self) -> bool:
         """Is there anything to remember?"""
         flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
-        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread))
+        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs))
 
 
 NOTHING = Fact()
@@ -101,6 +104,12 @@ class Lineage:
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
         return self._facts.get(tensor) or NOTHING
+
+    def compared(self, prediction: Any, target: Any) -> Spread | None:
+        """How one of the two came to hold a value for each pair of samples, where the other has one for each sample."""
+        pair = [t for t in (prediction, target) if isinstance(t, Tensor)]
+        pairs = compared([self.of(t).pairs for t in pair], pair)
+        return None if pairs is None else pairs.spread
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """One operation has run."""
@@ -166,11 +175,13 @@ class Lineage:
             or (name == "__getitem__" and out.ndim > inputs[0].ndim)
             or (first.axis_added and name in VIEWS),
             spread=None if mixes else self._spread(name, inputs, facts),
+            pairs=pairs_of(name, inputs, [f.pairs for f in facts], [f.axis_added for f in facts], out),
         )
         if fact.spread is not None and name in REDUCES:
-            if fact.spread not in self._trace.spreads:
-                self._trace.spreads.append(fact.spread)
+            self._note_spread(fact.spread)
             fact = replace(fact, spread=None)
+        if fact.pairs is not None and averaged(fact.pairs, name, out):
+            self._note_spread(fact.pairs.spread)
         if name == "log_softmax" and out.requires_grad and fact.origin is not None:
             axis = fact.origin.axis or 0
             call = LossCall(name, fact.origin.where, {"input": inputs[0], "dim": axis}, out, followed=True)
@@ -234,12 +245,19 @@ class Lineage:
         carried = next((f.spread for f in facts if f.spread is not None), None)
         if carried is not None or name not in SUBTRACTS or len(inputs) < 2:
             return carried
+        pairs = compared([f.pairs for f in facts], inputs)
+        if pairs is not None:
+            return pairs.spread
         (a, fa), (b, fb) = (inputs[0], facts[0]), (inputs[1], facts[1])
         if a.requires_grad == b.requires_grad or fa.axis_added or fb.axis_added:
             return None
         target = fb if a.requires_grad else fa
         shapes = (tuple(a.shape), tuple(b.shape)) if a.requires_grad else (tuple(b.shape), tuple(a.shape))
         return Spread(user_line(), *shapes) if target.data and batch_meets_batch(*shapes) else None
+
+    def _note_spread(self, spread: Spread) -> None:
+        if spread not in self._trace.spreads:
+            self._trace.spreads.append(spread)
 
     def _note_frontier(self, name: str, inputs: list[Tensor], facts: list[Fact], out: Tensor) -> None:
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]

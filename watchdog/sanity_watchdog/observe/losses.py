@@ -96,8 +96,8 @@ class LossCalls(Observer):
         """Measure a call at its moment: what it was given may be changed in place later."""
         if call.name in DISTANCES and isinstance(call.input, Tensor) and isinstance(call.target, Tensor):
             shapes = [tuple(t.shape) if call.followed else unspread(t) for t in (call.input, call.target)]
-            spread = Spread(call.where, *shapes)
-            at.emit(Difference(function=call.name, spread=spread, **at.tags()))
+            spread = call.pairs or Spread(call.where, shapes[0], shapes[1], call.name)
+            at.emit(Difference(function=spread.operation, spread=spread, **at.tags()))
         if at.stage == "train" and not call.error and not getattr(call.value, "requires_grad", False):
             return  # a metric
         site = call.name, call.where
@@ -140,7 +140,7 @@ class LossCalls(Observer):
             self._note_detached(at, loss)
         self._ask(at, loss)
         for spread in at.trace.spreads if at.trace is not None else ():
-            at.emit(Difference(function="subtraction", spread=spread, **at.tags()))
+            at.emit(Difference(function=spread.operation, spread=spread, **at.tags()))
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:

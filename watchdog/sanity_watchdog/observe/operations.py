@@ -11,8 +11,21 @@ VIEWS = frozenset((
     "select", "narrow", "expand", "expand_as", "t", "T", "mT", "clamp", "clamp_min", "clip", "swapaxes",
     "index_select", "gather", "chunk", "split", "unbind", "flip", "roll",
 ))
-SCALES = frozenset((
-    "mul", "multiply", "div", "true_divide", "divide",
+MULTIPLIES = frozenset((
+    "mul", "multiply",
+))
+DIVIDES = frozenset((
+    "div", "true_divide", "divide",
+))
+SCALES = MULTIPLIES | DIVIDES
+ADDS = frozenset((
+    "add",
+))
+EXTREMES = frozenset((
+    "min", "max", "minimum", "maximum",
+))
+KEEPS_VALUES = frozenset((
+    "neg", "negative", "detach", "clone", "contiguous", "float", "half", "bfloat16", "double", "to",
 ))
 KEEPS_HEAD = VIEWS | SCALES | {"add", "log_softmax"}
 LAYERS = frozenset((

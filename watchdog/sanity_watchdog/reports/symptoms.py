@@ -42,6 +42,7 @@ SYMPTOMS = {
         output is the same whatever the input: WD133 WD122 WD214
         all predictions are zero: WD107 WD214 WD122
         regression predicts the mean of the targets: WD104 WD107 WD123
+        weights of samples or advantages of actions make no difference: WD104
         UserWarning: using a target size that is different to the input size: WD104
         outputs never negative, targets are: WD107
         weights do not change after optimizer.step(): WD316 WD311 WD501 WD506

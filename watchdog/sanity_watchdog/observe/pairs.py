@@ -1,0 +1,82 @@
+"""Pairs of every sample with every other one that nobody asked for: a column that met a row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor, nn
+
+from ..evidence.losses import Spread, batch_meets_batch
+from .operations import ADDS, DIVIDES, EXTREMES, KEEPS_VALUES, MULTIPLIES, REDUCES, SUBTRACTS
+from .site import user_line
+
+KINDS = {
+    **dict.fromkeys(MULTIPLIES, "multiplication"),
+    **dict.fromkeys(DIVIDES, "division"),
+    **dict.fromkeys(ADDS, "addition"),
+    **dict.fromkeys(SUBTRACTS, "subtraction"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """A tensor with a value for each pair of samples.
+
+    Attributes:
+        spread: the shapes that met, the line, and the operation that made it.
+        product: is it a sum of products of a value of one sample and one of the other? To average it is to multiply
+            two averages, which nobody writes as a matrix on purpose; a plain sum of two has the same average as it
+            would have without pairs.
+    """
+
+    spread: Spread
+    product: bool
+
+
+def pairs_of(
+    name: str, inputs: Sequence[Tensor], known: Sequence[Pairs | None], added: Sequence[bool], out: Tensor
+) -> Pairs | None:
+    """Pairs in what an operation made of ``inputs``; ``added``: which got an axis of length one on purpose."""
+    carried = next((p for p in known if p is not None), None)
+    if carried is not None:
+        return _carried(carried, name, inputs, known, out)
+    kind = KINDS.get(name)
+    if kind is None or len(inputs) != 2 or any(isinstance(t, nn.Parameter) for t in inputs):
+        return None
+    shapes = tuple(inputs[0].shape), tuple(inputs[1].shape)
+    product = kind in ("multiplication", "division")
+    if not batch_meets_batch(*shapes) or (any(added) and not product):
+        return None
+    return Pairs(Spread(user_line(), *shapes, kind), product)
+
+
+def averaged(pairs: Pairs | None, name: str, out: Tensor) -> bool:
+    """Is ``out`` the mean or the sum, with a gradient, of products over all pairs?"""
+    return pairs is not None and pairs.product and name in ("mean", "sum") and out.requires_grad and not out.ndim
+
+
+def compared(known: Sequence[Pairs | None], inputs: Sequence[Tensor]) -> Pairs | None:
+    """The pairs on one side of a difference whose other side holds one value for each sample, in as many axes."""
+    if len(inputs) < 2 or (known[0] is None) == (known[1] is None):
+        return None
+    which = 0 if known[0] is not None else 1
+    other = inputs[1 - which]
+    single = other.ndim > 0 and other.shape[0] > 1 and other.numel() == max(other.shape)
+    return known[which] if single and inputs[which].numel() > other.numel() else None
+
+
+def _carried(
+    pairs: Pairs, name: str, inputs: Sequence[Tensor], known: Sequence[Pairs | None], out: Tensor
+) -> Pairs | None:
+    """The same pairs after another operation; None where they may be meant, as after anything that is not linear."""
+    rest = [t for t, p in zip(inputs, known, strict=True) if p is None]
+    if name in KEEPS_VALUES or (name in REDUCES and name != "norm") or (name in EXTREMES and not rest):
+        return pairs
+    if any(t.numel() >= out.numel() > 1 for t in rest):
+        return None
+    if name in ADDS or name in SUBTRACTS:
+        return pairs
+    if name in MULTIPLIES or (name in DIVIDES and known[0] is not None):
+        if len(rest) != len(inputs) - 1:
+            return None
+        return replace(pairs, product=True) if any(t.numel() > 1 for t in rest) else pairs
+    return None
