@@ -7,7 +7,7 @@ import pytest
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.dependence import input_ignored, mixed_samples, sees_the_future
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.dependence import Dependence
+from sanity_watchdog.evidence.dependence import Dependence, Suspect
 
 SEPARATE = Dependence(
     function="cross_entropy",
@@ -19,6 +19,9 @@ SEPARATE = Dependence(
     influence=0.0,
 )
 MIXED = replace(SEPARATE, sharing=1.0, influence=0.3)
+RESHAPE = Suspect("reshaped", "view", where="model.py:9")
+RECURRENCE = Suspect("both ways", "lstm", "net.cell", "model.py:7")
+CONVOLUTION = Suspect("both sides", "conv1d", "net.mix", "model.py:8")
 CAUSAL = replace(SEPARATE, shape=(768, 64), later=0.0, position=11, length=24)
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -27,6 +30,10 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, replace(SEPARATE, sequential="lstm", reason="hooks on the graph")),
     (sees_the_future, replace(CAUSAL, later=0.7)),
     (sees_the_future, replace(CAUSAL, later=math.inf)),
+    (sees_the_future, replace(CAUSAL, later=0.4, suspects=(CONVOLUTION, RECURRENCE))),
+    (sees_the_future, replace(CAUSAL, later=0.4, suspects=(CONVOLUTION,))),
+    (sees_the_future, replace(CAUSAL, later=0.9, suspects=(RECURRENCE, RESHAPE))),
+    (mixed_samples, replace(MIXED, suspects=(RECURRENCE, RESHAPE))),
     (input_ignored, replace(SEPARATE, connected=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

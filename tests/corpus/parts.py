@@ -37,6 +37,11 @@ def tones(n: int = 320, t: int = 20, d: int = 8, k: int = 4) -> tuple[Tensor, Te
     return 1.4 * angle.sin() + 0.3 * torch.randn(n, t, d), y
 
 
+def walks(n: int = 320, t: int = 24, d: int = 3) -> Tensor:
+    """Random walks (n, t, d)."""
+    return torch.randn(n, t, d).cumsum(1) / t**0.5
+
+
 def text(n: int = 320, t: int = 20, v: int = 48) -> Tensor:
     """Token ids 1 … v-1 (n, t), most of which follow from the one before; 0 is kept for padding."""
     ids = torch.randint(1, v, (n, t))

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, loader
 
 from .case import Run, fault
-from .parts import Decoder, Language, SequenceEncoder, cut, text, tones
+from .parts import Decoder, Language, SequenceEncoder, cut, text, tones, walks
 
 
 @fault("WD111")
@@ -123,6 +123,52 @@ def second_direction_of_a_recurrence(fixed: bool) -> Run:
             return self.head(self.cell(self.token(ids))[0])
 
     return Language(Both()), loader(text()), {}
+
+
+@fault("WD132")
+def series_padded_on_both_sides(fixed: bool) -> Run:
+    class Next(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mix, self.head = nn.Conv1d(3, 16, 5), nn.Conv1d(16, 3, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = F.pad(x.transpose(1, 2), (4, 0) if fixed else (2, 2))
+            return self.head(torch.relu(self.mix(x))).transpose(1, 2)
+
+    x = walks()
+    return Classifier(Next(), F.mse_loss, lr=3e-3), loader(x[:, :-1], x[:, 1:]), {}
+
+
+@fault("WD132")
+def series_read_both_ways(fixed: bool) -> Run:
+    class Next(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRU(3, 16, batch_first=True, bidirectional=not fixed)
+            self.head = nn.Linear(16 if fixed else 32, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(x)[0])[..., 0]
+
+    x = walks()
+    return Classifier(Next(), F.smooth_l1_loss, lr=3e-3), loader(x[:, :-1], x[:, 1:, 1], batch_size=20), {}
+
+
+@fault("WD132", "WD145")
+def no_mask_where_time_comes_first(fixed: bool) -> Run:
+    class TimeFirst(Language):
+        def __init__(self) -> None:
+            super().__init__(nn.TransformerEncoderLayer(24, 3, 48, 0.0))
+            self.token, self.head = nn.Embedding(48, 24), nn.Linear(24, 48)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            ids = batch[0].T
+            mask = nn.Transformer.generate_square_subsequent_mask(len(ids) - 1) if fixed else None
+            scores = self.head(self.net(self.token(ids[:-1]), mask))
+            return F.cross_entropy(scores.reshape(-1, 48), ids[1:].reshape(-1))
+
+    return TimeFirst(), loader(text(t=14)), {}
 
 
 @fault("WD103", also=("WD131", "WD101"))

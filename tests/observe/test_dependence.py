@@ -69,6 +69,8 @@ class Next(L.LightningModule):
         target = ids[:, 1:]
         if self.layout == "classes second":
             return F.cross_entropy(scores.transpose(1, 2), target)
+        if self.layout == "reshaped":
+            return F.cross_entropy(scores.reshape(len(ids), V, -1), target)
         if self.layout == "padded":
             target = target.masked_fill(torch.arange(target.shape[1]) > 6, -100)
         return F.cross_entropy(scores.flatten(0, 1), target.flatten())
@@ -165,6 +167,99 @@ def test_the_future_of_values_and_of_one_hot_rows(both_ways: bool) -> None:
         assert_awake(dog)
         assert ("WD132" in codes(dog)) == both_ways
         assert "WD132" in dog.summary.judged
+
+
+class Series(nn.Module):
+    """Convolves (B, T, 3) values; ``left`` positions are padded before the first one, the rest after the last one."""
+
+    def __init__(self, left: int, kernel: int = 5) -> None:
+        super().__init__()
+        self.mix, self.head, self.left, self.right = nn.Conv1d(3, W, kernel), nn.Linear(W, 3), left, kernel - 1 - left
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = F.pad(x.transpose(1, 2), (self.left, self.right))
+        return self.head(torch.relu(self.mix(padded)).transpose(1, 2))
+
+
+class Direct(nn.Module):
+    """A recurrence that the series enters first."""
+
+    def __init__(self, both_ways: bool) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(3, W, 2, batch_first=True, dropout=0.2, bidirectional=both_ways)
+        self.head = nn.Linear(2 * W if both_ways else W, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.cell(x)[0])
+
+
+@pytest.mark.parametrize(
+    ("net", "ahead"), [(Series(4), False), (Series(2), True), (Direct(False), False), (Direct(True), True)]
+)
+def test_the_future_of_series_that_enter_by_a_layer_over_time(net: nn.Module, ahead: bool) -> None:
+    x = torch.randn(32, T, 3)
+    whole = Classifier(net, F.mse_loss), loader(x[:, :-1], x[:, 1:], batch_size=8)
+    column = Classifier(net, lambda z, y: F.l1_loss(z[..., 1], y)), loader(x[:, :-1], x[:, 1:, 1], batch_size=8)
+    channels = (
+        Classifier(net, lambda z, y: F.mse_loss(z.transpose(1, 2), y)),
+        loader(x[:, :-1], x[:, 1:].transpose(1, 2), batch_size=8),
+    )
+    for module, data in (whole, column, channels):
+        dog = watched(module, data, max_steps=1)
+        assert_awake(dog)
+        assert ("WD132" in codes(dog)) == ahead
+        assert "WD132" in dog.summary.judged
+
+
+def test_running_a_layer_again_changes_nothing() -> None:
+    x, found = torch.randn(32, T, 3), []
+    for select in (("WD132",), ("WD142",)):
+        torch.manual_seed(0)
+        module = Classifier(Direct(True), F.mse_loss)
+        watchdog = SanityWatchdog(select=select, fail_on=None)
+        watched(module, loader(x[:, :-1], x[:, 1:], shuffle=False), watchdog=watchdog, max_steps=3)
+        found.append((module.state_dict(), torch.rand(3)))
+    assert all(torch.equal(found[0][0][k], found[1][0][k]) for k in found[0][0])
+    assert torch.equal(found[0][1], found[1][1])
+
+
+@pytest.mark.parametrize(
+    ("module", "data", "hint"),
+    [
+        (Classifier(Direct(True), F.mse_loss), None, "net.cell runs both ways"),
+        (Classifier(Series(2), F.mse_loss), None, "pads after the last position"),
+        (Next(Decoder(causal=False)), text(), "net.block.self_attn has none"),
+        (Next(Decoder(), "reshaped"), text(), "test_dependence.py"),
+    ],
+)
+def test_the_hint_names_what_looks_ahead(module: Any, data: Tensor | None, hint: str) -> None:
+    x = torch.randn(32, T, 3)
+    batches = loader(x[:, :-1], x[:, 1:], batch_size=8) if data is None else loader(data, batch_size=8)
+    (alert,) = (a for a in watched(module, batches, max_steps=1).alerts if a.code == "WD132")
+    assert hint in alert.hint
+
+
+class Anew(Next):
+    """Writes a text anew from one summary, or with the text before its eyes."""
+
+    def __init__(self, copies: bool) -> None:
+        super().__init__(nn.GRU(W, W, batch_first=True))
+        self.tokens, self.writer, self.head = nn.Embedding(V, W), nn.GRU(W, W, batch_first=True), nn.Linear(W, V)
+        self.copies = copies
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        ids = batch[0]
+        told = self.tokens(ids)
+        summary = self.net(told)[1]
+        heard = told if self.copies else summary.transpose(0, 1).repeat(1, ids.shape[1], 1)
+        return F.cross_entropy(self.head(self.writer(heard, summary if not self.copies else None)[0]).mT, ids)
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_targets_equal_to_the_input_are_a_fault_only_where_nothing_later_is_seen(copies: bool) -> None:
+    dog = watched(Anew(copies), loader(text(64), batch_size=16), loader(text(), batch_size=16), max_steps=1)
+    assert_awake(dog)
+    assert ("WD112" in codes(dog)) == copies
 
 
 class Last(nn.Module):

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity, number
-from ..evidence.dependence import Dependence
+from ..evidence.dependence import Dependence, Suspect
 from .check import Findings, Skip, check
 
 MOST = 0.5
@@ -12,6 +12,20 @@ FEWEST = 4
 """Samples below which that share means nothing."""
 INFLUENCE = 1e-4
 """Relative influence that counts; rounding of float16 sums stays below it only where there is none at all."""
+RESHAPED = "{} exchanges two axes, but keeps the order in memory: use transpose"
+MIXING = {
+    "reshaped": RESHAPED,
+    "over the batch": "{} runs over the axis of the samples: give it the right dim",
+    "time first": "{} takes (time, batch, features): batch_first=True, or transpose before it",
+}
+"""Fixes by kind of suspect, the surest first."""
+LOOKING_AHEAD = {
+    "reshaped": RESHAPED,
+    "both ways": "{} runs both ways: bidirectional=False",
+    "unmasked": "pass a causal mask (is_causal=True): {} has none",
+    "both sides": "{} is padded on both sides: pad the left only, F.pad(x, (dilation * (kernel_size - 1), 0))",
+    "padded": "{} pads after the last position as well: pad the left only",
+}
 
 
 @check("WD131", "mixed-samples", Severity.ERROR, Dependence, implied_by=("WD103",))
@@ -57,7 +71,7 @@ def mixed_samples(seen: Dependence) -> Findings:
         yield mixed_samples.alert(
             seen,
             f"the scores of one sample depend on {seen.sharing:.0%} of the other samples ({number(seen.influence)})",
-            hint=hint,
+            hint=_fix(seen.suspects, MIXING) or hint,
             where=seen.where,
             evidence={"samples": seen.samples, "sharing": seen.sharing, "influence": seen.influence},
         )
@@ -68,12 +82,14 @@ def sees_the_future(seen: Dependence) -> Findings:
     """Predictions of the next token or value depend on later ones.
 
     **What it sees.** The gradient of the prediction at one position with respect to the entering values of its own
-    sequence, from the graph of the first step. Only where the targets are that input, shifted by one.
+    sequence, from the graph of the first step; the layer that a series enters by is run once more for it. Only where
+    the targets are that input, or a feature of it, shifted by one.
 
     **Why it matters.** The model copies the answer: the loss falls to nearly nothing, and generation is noise.
 
-    **How to fix.** Pass a causal mask: ``is_causal=True``, ``mask=nn.Transformer.generate_square_subsequent_mask(t)``,
-    a one-way RNN; check the mask's sign and that it reaches every layer::
+    **How to fix.** Pass a causal mask: ``is_causal=True``, ``mask=nn.Transformer.generate_square_subsequent_mask(t)``;
+    check its sign and that it reaches every layer. A one-way RNN; convolutions padded on the left only; ``transpose``,
+    not ``reshape``, to bring scores to the loss::
 
         F.scaled_dot_product_attention(q, k, v)                    # before
         F.scaled_dot_product_attention(q, k, v, is_causal=True)    # after
@@ -92,11 +108,22 @@ def sees_the_future(seen: Dependence) -> Findings:
     elif not seen.later <= INFLUENCE:
         yield sees_the_future.alert(
             seen,
-            f"position {seen.position} of {seen.length} depends on later tokens ({number(seen.later)} of earlier)",
-            hint="pass a causal mask (is_causal=True) to every layer; check its sign",
+            f"position {seen.position} of {seen.length} depends on later ones ({number(seen.later)} of earlier)",
+            hint=_fix(seen.suspects, LOOKING_AHEAD)
+            or "check the causal mask (its sign, every layer) and the axes on the way to the loss",
             where=seen.where,
             evidence={"position": seen.position, "length": seen.length, "later": seen.later},
         )
+
+
+def _fix(suspects: tuple[Suspect, ...], fixes: dict[str, str]) -> str:
+    """What to do about the surest suspect."""
+    for kind, fix in fixes.items():
+        for suspect in suspects:
+            if suspect.kind == kind:
+                at = f" at {suspect.where}" if suspect.where and not suspect.module else ""
+                return fix.format(suspect.module or suspect.operation + at)
+    return ""
 
 
 @check("WD133", "input-ignored", Severity.ERROR, Dependence, implied_by=("WD109",))

@@ -6,6 +6,23 @@ from dataclasses import dataclass
 from .base import Evidence
 
 
+@dataclass(frozen=True)
+class Suspect:
+    """An operation that may be why positions or samples see each other.
+
+    Attributes:
+        kind: ``both ways`` (a recurrence), ``both sides`` (a padded convolution), ``padded`` (also at the end),
+            ``unmasked`` (attention), ``reshaped`` (two axes exchanged by a reshape), ``time first`` (a layer that got
+            the samples as time), ``over the batch`` (softmax over the first axis).
+        operation: the function. module: name of its module, empty where it has none. where: the user's line.
+    """
+
+    kind: str
+    operation: str
+    module: str = ""
+    where: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dependence(Evidence):
     """What one row of the scores of a loss call depends on, asked of the first step's graph.
@@ -19,6 +36,7 @@ class Dependence(Evidence):
         later: influence of later positions relative to that of the earlier ones, NaN where it was not asked.
         position: the row's position. length: positions of its sequence.
         sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
+        suspects: operations of the step that may be why, in their order.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
     """
 
@@ -33,6 +51,7 @@ class Dependence(Evidence):
     position: int = -1
     length: int = 0
     sequential: str = ""
+    suspects: tuple[Suspect, ...] = ()
     reason: str = ""
     mixing_reason: str = ""
     causal_reason: str = ""

@@ -6,13 +6,14 @@ whole there, in manual optimisation it may have been freed); it is emptied in ``
 """
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread
+from .suspects import Seen
 
 Fact = TypeVar("Fact")
 
@@ -89,6 +90,7 @@ class Frontier:
         ids: the integer tensor that an embedding looked up, None elsewhere.
         where: the user's line.
         operation: the function, such as ``linear`` or ``conv2d``. data: the largest tensor with data that it took.
+        call: the function, its arguments by place and by name, and which of its results this is.
     """
 
     tensor: Tensor
@@ -96,6 +98,7 @@ class Frontier:
     where: str
     operation: str
     data: Tensor
+    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int] | None = None
 
 
 @dataclass(eq=False)
@@ -112,6 +115,8 @@ class Trace:
         spreads: differences of predictions and targets, and products that are averaged, with batch axes spread
             against each other.
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
+        looks_ahead: do scores depend on later positions of an input that their targets equal? None where not asked.
+        suspects: operations that often let positions or samples see each other by mistake.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
@@ -126,6 +131,8 @@ class Trace:
     obstacles: list[str] = field(default_factory=list)
     spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
+    looks_ahead: bool | None = None
+    suspects: list[Seen] = field(default_factory=list)
     read: Cut | None = None
     left: bool = False
     drawn_at: str = ""
@@ -143,6 +150,7 @@ class Trace:
             call.arguments = {k: v for k, v in call.arguments.items() if not isinstance(v, Tensor)}
             call.value = call.head = None
         self.frontier.clear()
+        self.suspects.clear()
         self.cuts = Marks()
         self.known = Marks()
 

@@ -8,28 +8,27 @@ from torch import Tensor
 
 from ..evidence.dependence import Dependence
 from .batches import elements
-from .calls import Frontier, LossCall, Trace
+from .calls import LossCall, Trace
+from .entering import by_position
 from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import is_plain
 from .obstacles import batch_as_time, mixing_on_purpose, obstacle
-from .sequences import Row, row_of
+from .sequences import Entry, Row, row_of
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 """Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
-POINTWISE = ("embedding", "linear")
-"""Layers that keep positions apart: behind others, what entered cannot be told from its neighbours."""
 COUNTS = 1e-4
 
 
 class DependenceWatch(FirstLossObserver):
     """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
 
-    codes = ("WD131", "WD132", "WD133")
+    codes = ("WD112", "WD131", "WD132", "WD133")
 
     def first_loss(self, at: Moment, loss: Tensor) -> None:
         at.emit(self._look(at, loss))
@@ -47,7 +46,10 @@ class DependenceWatch(FirstLossObserver):
         samples = _samples(at.data)
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
-        tags |= {"sequential": batch_as_time(trace.frontier, samples, at.run.module)}
+        tags |= {
+            "sequential": batch_as_time(trace.frontier, samples, at.run.module),
+            "suspects": tuple(s.named(at.run.module) for s in trace.suspects),
+        }
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
         if reason:
             return Dependence(reason=reason, **tags)
@@ -85,23 +87,31 @@ class DependenceWatch(FirstLossObserver):
         found: dict[str, Any] = {}
         with torch.no_grad():
             for place, gradient in zip(reached, gradients, strict=True):
-                if gradient is not None and is_plain(gradient):
-                    self._measure(found, row, place, gradient.detach().abs().float(), samples)
-        if row.place is not None:
+                if gradient is None or not is_plain(gradient):
+                    continue
+                self._measure(found, row, gradient.detach().abs().float(), samples)
+                if row.entry is not None and place is row.entry.place:
+                    self._look_ahead(found, trace, row, row.entry, gradient)
+        if row.entry is not None and row.entry.shift:
             found |= {"position": row.position, "length": row.length}
         return found
 
-    def _measure(self, found: dict[str, Any], row: Row, place: Frontier, mass: Tensor, samples: int) -> None:
+    def _look_ahead(self, found: dict[str, Any], trace: Trace, row: Row, entry: Entry, gradient: Tensor) -> None:
+        felt = by_position(entry, gradient, row.sample)
+        if felt is None or len(felt) < row.position + 2:
+            return
+        earlier, later = float(felt[: row.position + 1].amax()), float(felt[row.position + 1 :].amax())
+        if not entry.shift:
+            trace.looks_ahead = later > COUNTS * earlier
+        elif earlier > 0:
+            found["later"] = later / earlier
+
+    def _measure(self, found: dict[str, Any], row: Row, mass: Tensor, samples: int) -> None:
         axes = [a for a, size in enumerate(mass.shape[:2]) if size == samples]
         if axes and samples > 1:
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
-        if place is row.place and place.operation in POINTWISE and mass.shape[:2] == place.data.shape[:2]:
-            line = mass[row.sample].flatten(1).amax(1) if mass.ndim > 2 else mass[row.sample]
-            earlier, later = float(line[: row.position + 1].amax()), line[row.position + 1 :]
-            if earlier > 0 and later.numel():
-                found["later"] = float(later.amax()) / earlier
 
 
 def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:

@@ -29,6 +29,8 @@ from .operations import (
 )
 from .pairs import Pairs, averaged, compared, pairs_of
 from .site import user_line
+from .suspects import MOST as MOST_SUSPECTS
+from .suspects import keeps_order, suspects
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +62,8 @@ class Fact:
         return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs))
 
 
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
+"""A function, its arguments by place and by name, and which of its results is meant."""
 NOTHING = Fact()
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
@@ -71,6 +75,11 @@ def name_of(function: Any) -> str:
     if name == "__get__":
         return str(getattr(getattr(function, "__self__", None), "__name__", name))
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def inputs_of(call: Call) -> list[Tensor]:
+    """Tensors among its arguments, also those in lists."""
+    return [t for a in (*call[1], *call[2].values()) for t in tensors_of(a, 1)]
 
 
 def _version(tensor: Tensor) -> int:
@@ -127,11 +136,11 @@ class Lineage:
         if name == "__setitem__":
             self._written(args)
         elif isinstance(out, Tensor):
-            self._operation(name, args, kwargs, out)
+            self._operation(name, (function, args, kwargs, 0), out)
         elif isinstance(out, (tuple, list)):
-            for one in out:
+            for i, one in enumerate(out):
                 if isinstance(one, Tensor):
-                    self._operation(name, args, kwargs, one)
+                    self._operation(name, (function, args, kwargs, i), one)
         elif name in READS and args and isinstance(args[0], Tensor):
             if self.of(args[0]).data and not self._trace.calls:
                 self._reads += 1
@@ -143,23 +152,26 @@ class Lineage:
         if reason not in self._trace.obstacles:
             self._trace.obstacles.append(reason)
 
-    def _operation(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def _operation(self, name: str, call: Call, out: Tensor) -> None:
+        _, args, kwargs, _ = call
         if saved_tensor_hooks():
             self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
-        inputs = [t for a in (*args, *kwargs.values()) for t in tensors_of(a, 1)]
+        inputs = inputs_of(call)
         facts = [self.of(t) for t in inputs]
         first = facts[0] if facts else NOTHING
         self._put_known(out, name not in FROM_HOST and all(self._is_known(t, t is out) for t in inputs))
         if out._base is not None and any(out is t for t in inputs):  # a view was written to
             self._pass_on(out._base, inputs)
-        self._note_causality(name, args, kwargs)
+        self._trace.causal |= keeps_order(name, args, kwargs)
         if self._training:
             self._note_cut(name, inputs, out)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
         data = any(f.data for f in facts)
+        if data and len(self._trace.suspects) < MOST_SUSPECTS:
+            self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
         if out.requires_grad and data:
-            self._note_frontier(name, inputs, facts, out)
+            self._note_frontier(name, call, facts, out)
         mixes = name in MIXING
         fact = Fact(
             data=data,
@@ -184,9 +196,9 @@ class Lineage:
             self._note_spread(fact.pairs.spread)
         if name == "log_softmax" and out.requires_grad and fact.origin is not None:
             axis = fact.origin.axis or 0
-            call = LossCall(name, fact.origin.where, {"input": inputs[0], "dim": axis}, out, followed=True)
-            call.head, call.cosine = first.head, first.cosine
-            self._scored(call)
+            scored = LossCall(name, fact.origin.where, {"input": inputs[0], "dim": axis}, out, followed=True)
+            scored.head, scored.cosine = first.head, first.cosine
+            self._scored(scored)
         if fact.is_known:
             self._facts.put(out, fact)
 
@@ -259,14 +271,15 @@ class Lineage:
         if spread not in self._trace.spreads:
             self._trace.spreads.append(spread)
 
-    def _note_frontier(self, name: str, inputs: list[Tensor], facts: list[Fact], out: Tensor) -> None:
+    def _note_frontier(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> None:
+        inputs = inputs_of(call)
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
         if any(t.requires_grad for t in met):
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
         main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
-        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main))
+        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main, call))
 
     def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         cuts = self._trace.cuts
@@ -280,13 +293,3 @@ class Lineage:
             if cut is not None:
                 cuts.put(out, cut)
                 return
-
-    def _note_causality(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name in ("triu", "tril"):
-            self._trace.causal = True
-        elif name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
-            self._trace.causal |= bool(kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)
-        elif name in RECURRENT and args:
-            flags = [a for a in args if isinstance(a, bool)]
-            packed = isinstance(args[1], Tensor) and not args[1].is_floating_point()
-            self._trace.causal |= bool(flags) and not (flags[-1] if packed else flags[-2])

@@ -28,8 +28,11 @@ KEEPS_VALUES = frozenset((
     "neg", "negative", "detach", "clone", "contiguous", "float", "half", "bfloat16", "double", "to",
 ))
 KEEPS_HEAD = VIEWS | SCALES | {"add", "log_softmax"}
-LAYERS = frozenset((
-    "linear", "conv1d", "conv2d", "conv3d", "matmul", "mm", "bmm", "addmm", "einsum",
+CONVOLUTIONS = frozenset((
+    "conv1d", "conv2d", "conv3d",
+))
+LAYERS = CONVOLUTIONS | frozenset((
+    "linear", "matmul", "mm", "bmm", "addmm", "einsum",
 ))
 MIXING = LAYERS | frozenset((
     "softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "layer_norm", "group_norm",

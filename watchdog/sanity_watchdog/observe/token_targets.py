@@ -32,7 +32,7 @@ def ask(at: Moment, trace: Trace, calls: list[LossCall], loss: Tensor | None) ->
     if not rows:
         return
     about = [(c.name, c.where, trace.ids[0].shape[-1], len(several)) for c, several in measured]
-    names, causal, tags = tuple(rows[0]), trace.causal, at.tags()
+    names, tags = tuple(rows[0]), at.tags()
 
     def read(arrived: Mapping[str, Tensor]) -> Iterator[TokenTargets]:
         left = iter(arrived["rows"].tolist())
@@ -41,7 +41,7 @@ def ask(at: Moment, trace: Trace, calls: list[LossCall], loss: Tensor | None) ->
                 (function, where, length, [dict(zip(names, next(left), strict=True)) for _ in range(n)])
                 for function, where, length, n in about
             ],
-            causal,
+            trace.causal and not trace.looks_ahead and at.stage == "train",
             tags,
         )
 

@@ -1,0 +1,96 @@
+"""Operations that often let positions or samples see each other by mistake, and those that keep positions apart.
+
+They prove nothing: where a graph has shown that something is wrong, they are the first places to look at.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..evidence.dependence import Suspect
+from .names import plain_name
+from .operations import RECURRENT
+from .site import user_line
+
+MOST = 16
+"""Suspects kept of a step."""
+LAST = 7
+"""Place of the last argument that all recurrent functions have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """A suspect and a parameter that tells its module."""
+
+    kind: str
+    operation: str
+    where: str
+    weight: Tensor | None = None
+
+    def named(self, module: nn.Module) -> Suspect:
+        """With the name of its module, if it has one."""
+        names = (n for n, p in module.named_parameters() if p is self.weight) if self.weight is not None else iter(())
+        return Suspect(self.kind, self.operation, plain_name(next(names, "")).rpartition(".")[0], self.where)
+
+
+def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, samples: int) -> Iterator[Seen]:
+    """What is suspicious about a call that made ``out`` of a batch of so many samples."""
+    first = args[0] if args and isinstance(args[0], Tensor) else None
+    if first is None:
+        return
+    if name in RECURRENT and len(args) > LAST:
+        weight = _first_tensor(args[3 if _packed(args) else 2])
+        if not is_one_way(args):
+            yield Seen("both ways", name, user_line(), weight)
+        if not _packed(args) and args[-1] is False:
+            yield from _time_first(name, first, samples, weight)
+    elif name == "conv1d" and len(args) > 1:
+        padding = kwargs.get("padding", args[4] if len(args) > 4 else 0)
+        if args[1].shape[-1] > 1 and padding not in (0, (0,), [0], "valid"):
+            yield Seen("both sides", name, user_line(), args[1])
+    elif name == "pad" and first.ndim == 3 and len(args) > 1 and len(args[1]) > 1 and args[1][1] > 0:
+        yield Seen("padded", name, user_line())
+    elif name == "multi_head_attention_forward" and len(args) > 5 and first.shape == args[1].shape:
+        if kwargs.get("attn_mask") is None and not kwargs.get("is_causal"):
+            yield Seen("unmasked", "attention", user_line(), args[5])
+        yield from _time_first("attention", first, samples, args[5])
+    elif name == "scaled_dot_product_attention" and len(args) > 2 and first.shape == args[1].shape:
+        mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+        if mask is None and not (kwargs.get("is_causal") or (len(args) > 5 and args[5])):
+            yield Seen("unmasked", "attention", user_line())
+    elif name in ("reshape", "view") and first.ndim == 3 and out.ndim == 3:
+        a, b, c = first.shape
+        if tuple(out.shape) in ((a, c, b), (b, a, c)) and out.shape != first.shape:
+            yield Seen("reshaped", name, user_line())
+    elif name == "softmax" and first.ndim > 1 and len(first) == samples:
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if axis in (0, -first.ndim):
+            yield Seen("over the batch", name, user_line())
+
+
+def is_one_way(args: tuple[Any, ...]) -> bool:
+    """Has a call of a recurrent function one direction?"""
+    flags = [a for a in args if isinstance(a, bool)]
+    return bool(flags) and not (flags[-1] if _packed(args) else flags[-2])
+
+
+def keeps_order(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Does a call keep positions from seeing later ones?"""
+    if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
+        return bool(kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)
+    return name in ("triu", "tril") or (name in RECURRENT and bool(args) and is_one_way(args))
+
+
+def _packed(args: tuple[Any, ...]) -> bool:
+    return isinstance(args[1], Tensor) and not args[1].is_floating_point()
+
+
+def _first_tensor(values: Any) -> Tensor | None:
+    return next((v for v in values if isinstance(v, Tensor)), None) if isinstance(values, (list, tuple)) else None
+
+
+def _time_first(name: str, given: Tensor, samples: int, weight: Tensor | None) -> Iterator[Seen]:
+    if given.ndim == 3 and len(given) == samples != given.shape[1]:
+        yield Seen("time first", name, user_line(), weight)
