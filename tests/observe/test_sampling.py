@@ -1,5 +1,6 @@
 """Samples of optimizer attempts: every head of an alternation and every phase of an accumulation is met."""
 
+import itertools
 from collections import defaultdict
 from typing import Any, ClassVar
 
@@ -12,7 +13,7 @@ from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe import registry
 from sanity_watchdog.observe.moment import Moment
 from sanity_watchdog.observe.observer import Observer
-from sanity_watchdog.observe.sampling import EARLY, sampled
+from sanity_watchdog.observe.sampling import EARLY, PAIRS, SHARE, STRIDE, Pace, sampled
 from tests.runs import Classifier, Manual, assert_awake, blobs, loader, watched
 
 EVERY = 101
@@ -132,3 +133,72 @@ def test_every_phase_of_an_accumulation_and_its_step_are_seen(accumulate: int, r
         together[attempt] += 1
     assert together[0] == accumulate
     assert_awake(dog, 1)
+
+
+class Work:
+    """A clock that steps and looks move."""
+
+    def __init__(self, every: int, step: float, look: float, together: bool = False) -> None:
+        self.now = 0.0
+        self.pace = Pace(every, together, clock=lambda: self.now)
+        self.step, self.look = step, look
+
+    def looked(self, steps: int) -> list[int]:
+        found = []
+        for attempt in range(steps):
+            self.now += self.step
+            if self.pace.due(attempt, 1, attempt):
+                found.append(attempt)
+                with self.pace.looking():
+                    self.now += self.look
+        return found
+
+
+def test_what_costs_little_is_looked_at_by_plan() -> None:
+    assert Work(EVERY, step=1.0, look=0.4).looked(20_000) == attempts(EVERY, 20_000)
+
+
+def test_long_runs_of_short_steps_are_looked_at_more_rarely() -> None:
+    work = Work(EVERY, step=1.0, look=3.0)
+    found = [a for a in work.looked(100_000) if a > 55]
+    first = [a for a in attempts(EVERY, EVERY * (PAIRS + 1)) if a > 55]
+    assert found[: 2 * PAIRS] == first
+    assert {b - a for a, b in itertools.pairwise(found[2 * PAIRS - 2 :: 2])} == {EVERY, STRIDE * EVERY}
+    assert all(b == a + 1 for a, b in zip(found[::2], found[1::2], strict=True))
+    assert 0.95 * SHARE < len(found) * work.look / 100_000 < 1.05 * SHARE
+
+
+@pytest.mark.parametrize("period", range(2, 6))
+@pytest.mark.parametrize("look", [0.7, 1.5, 3.0, 40.0])
+def test_however_rarely_every_head_is_met_equally_often(period: int, look: float) -> None:
+    counts = [0] * period
+    for attempt in Work(EVERY, step=1.0, look=look).looked(500_000):
+        counts[attempt % period] += attempt > 1_100
+    assert max(counts) < 1.35 * min(counts)
+
+
+@pytest.mark.parametrize(("every", "together"), [(50, False), (1, False), (EVERY, True)])
+def test_what_was_asked_for_or_agreed_on_is_kept_to(every: int, together: bool) -> None:
+    work = Work(every, step=1.0, look=50.0, together=together)
+    assert work.looked(5_000) == attempts(every, 5_000)
+
+
+def test_what_was_spent_early_is_not_held_against_the_rest() -> None:
+    work = Work(EVERY, step=1.0, look=0.0)
+    with work.pace.looking():
+        work.now += 1e6
+    assert work.looked(5_000) == attempts(EVERY, 5_000)
+
+
+def test_all_batches_of_an_attempt_that_is_looked_at_are() -> None:
+    work = Work(EVERY, step=1.0, look=3.0)
+    seen: dict[int, list[bool]] = defaultdict(list)
+    for batch in range(4 * 3_000):
+        work.now += 0.25
+        due = work.pace.due(batch // 4, 1, batch)
+        seen[batch // 4].append(due)
+        if due:
+            with work.pace.looking():
+                work.now += work.look
+    assert {len(set(parts)) for parts in seen.values()} == {1}
+    assert len([a for a, parts in seen.items() if parts[0] and a > 1_100]) < len(attempts(EVERY, 3_000)) // 3

@@ -174,6 +174,8 @@ class DiagnosticsLogger:
 
     def _split(self) -> tuple[tuple[Alert, ...], tuple[Alert, ...]]:
         every = [*self._open.values(), *self._cleared.values()]
+        if not every:
+            return (), ()
         causes = [*every, *(i.alert for i in self._ignored.values())]
         standing, explained = explain(every, self._implied_by, causes)
         return tuple(ranked(standing, self._implied_by)), tuple(ranked(explained, self._implied_by))
@@ -189,10 +191,15 @@ class DiagnosticsLogger:
             return "incomplete"
         return "warn" if worst >= Severity.WARNING else "pass"
 
+    @property
+    def alarmed(self) -> bool:
+        """Is there any alert that stands?"""
+        return bool(self._open)
+
     def must_stop(self) -> bool:
         """Does the policy stop the run now?"""
         reached = self.settings.policy.reached
-        return bool(self._open) and reached(self._open.values()) and reached(self._standing_now())
+        return self.alarmed and reached(self._open.values()) and reached(self._standing_now())
 
     def _standing_now(self) -> list[Alert]:
         return [a for a in self.alerts if a.key in self._open]

@@ -19,12 +19,8 @@ from .observe.late_compile import compiled_code_unwatched
 from .observe.moment import Moment, Reader
 from .observe.observer import Observer
 from .observe.run import Run
-from .observe.sampling import SETTLED, next_sample, sampled
+from .observe.sampling import PATIENCE, SETTLED, Pace
 from .policy import SanityCheckFailed
-
-PATIENCE = 64
-"""Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
-is sampled by batches."""
 
 
 class Watch:
@@ -49,7 +45,7 @@ class Watch:
         self._steps_per_batch = 1
         self._batch_attempts = 0
         self._waiting: deque[Moment] = deque()
-        self._next_sample = -1
+        self._pace = Pace(run.every_n_steps, run.world > 1)
         self._hooks = Hooks(observers)
 
     # -- moments
@@ -64,34 +60,28 @@ class Watch:
         with unseen():
             for observer, method in self._hooks.everyone["start"]:
                 self._call(observer, method, run, self.now)
+            resting = [o for o in self._hooks.observers if self._call(o, o.looks_between, run) is False]
+        self._hooks.rest(resting)
         self._settle(self.now)
 
     def batch(self, batch: Any, step: int, epoch: int) -> None:
         """A training batch begins."""
         if self._waiting:
-            self._drain(only_arrived=True)
+            with self._pace.looking():
+                self._drain(only_arrived=True)
         if self.assembly is not None:
             self._with_ranks(lambda ranks: ranks.between(step, epoch))
             self.logger.flush(step)
         self.logger.stepping = True
         self._batch_attempts = 0
-        due, sync = self._due(), self.attempts == 0 and self.batches < PATIENCE
+        due = self._pace.due(self.attempts, self._steps_per_batch, self.batches)
+        sync = self.attempts == 0 and self.batches < PATIENCE
         now = self.now
         if due or sync or now.sampled or now.sync or now.readers:
             now = self.now = Moment(run=self.run, sampled=due, sync=sync)
         now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
-        settled = self.attempts >= SETTLED and self.batches >= SETTLED
-        self._hooks.choose(due, settled)
+        self._hooks.choose(due, self.attempts >= SETTLED <= self.batches)
         self.tell("batch", batch)
-
-    def _due(self) -> bool:
-        """Is this batch looked at?"""
-        attempts, every = self.attempts, self.run.every_n_steps
-        if not attempts and self.batches >= PATIENCE:
-            return sampled(self.batches, every)
-        if self._next_sample < attempts:
-            self._next_sample = next_sample(attempts, every)
-        return self._next_sample < attempts + self._steps_per_batch
 
     def validation_batch(self, batch: Any, step: int, epoch: int) -> None:
         """The first validation batch begins."""
@@ -106,9 +96,11 @@ class Watch:
     def tell(self, hook: str, *args: Any) -> None:
         """Any other moment of the current step."""
         at = self.now
-        self._tell(hook, at, *args)
-        if at.evidence or at.sync:
-            self._settle(at)
+        if at.sampled or self._hooks.told[hook] or at.evidence or at.sync:
+            with self._pace.looking() if at.sampled else _FREE:
+                self._tell(hook, at, *args)
+                if at.evidence or at.sync:
+                    self._settle(at)
 
     def output(self, output: Any) -> None:
         """The user's step has returned."""
@@ -207,6 +199,8 @@ class Watch:
                 ``end`` when the fit is over. With several ranks all stop at the same sample where that is possible.
         """
         logger = self.logger
+        if self.assembly is None and not logger.alarmed:
+            return None
         mine = logger.must_stop()
         if self.assembly is None:
             stop = mine and not (moment == "batch" and not self.batches)
@@ -231,11 +225,8 @@ class Watch:
     # -- from observers to the logger
 
     def _tell(self, hook: str, at: Moment, *args: Any) -> None:
-        told = self._hooks.told[hook]
-        if not told:
-            return
         with unseen():
-            for observer, method in told:
+            for observer, method in self._hooks.told[hook]:
                 try:
                     method(at, *args)
                 except Exception as error:  # noqa: BLE001
@@ -298,3 +289,4 @@ def _evidence(reader: Reader, values: Mapping[str, Any]) -> tuple[Evidence, ...]
 
 
 _FAILED = object()
+_FREE = nullcontext()

@@ -205,27 +205,26 @@ def loss_spike(seen: Losses) -> Findings:
     batches reach.
     """
     values = seen.values
-    if not all(v > 0 for v in values if not math.isnan(v)):
+    if any(v <= 0 for v in values):
         yield Skip("losses that are zero or negative")
         return
     if seen.before + len(values) <= BEFORE_SPIKE:
         yield Skip(f"fewer than {BEFORE_SPIKE} losses")
         return
-    for i in range(max(1, len(values) - seen.fresh), len(values)):
-        earlier = values[:i]
-        if seen.before + i < BEFORE_SPIKE or not math.isfinite(values[i]):
+    shown = max(1, len(values) - seen.fresh)
+    highest = max(v for v in (0.0, seen.highest, *values[:shown]) if not math.isnan(v))
+    for i, value in enumerate(values[shown:], shown):
+        before, highest = highest, max(highest, value)  # a NaN is never the larger one
+        if not SPIKE_HIGHEST * before < value < math.inf or seen.before + i < BEFORE_SPIKE:
             continue
-        highest = max([*earlier, seen.highest] if seen.before else earlier)
-        if not values[i] > SPIKE_HIGHEST * highest:
-            continue
-        usual = median(earlier[-64:])
-        if values[i] > SPIKE_MEDIAN * usual:
+        usual = median(values[max(i - 64, 0) : i])
+        if value > SPIKE_MEDIAN * usual:
             batch = seen.last - (len(values) - 1 - i)
             yield loss_spike.alert(
                 seen,
-                f"loss {number(values[i])} in batch {batch}, the median before it is {number(usual)}",
+                f"loss {number(value)} in batch {batch}, the median before it is {number(usual)}",
                 hint="look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
-                evidence={"batch": batch, "loss": values[i], "median": usual, "highest_before": highest},
+                evidence={"batch": batch, "loss": value, "median": usual, "highest_before": before},
             )
             return
 

@@ -1,7 +1,7 @@
 """Which observers are told of which moments of a run."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
 
 from .observer import EVERY_STEP, IN_SAMPLES, Observer
@@ -26,16 +26,18 @@ class Hooks:
     """Methods of observers by the name of their moment.
 
     Attributes:
+        observers: everyone who looks.
         everyone: all methods.
         told: those that are called now; see ``choose``.
     """
 
     def __init__(self, observers: Iterable[Observer]) -> None:
+        self.observers = tuple(observers)
         self.everyone: dict[str, Methods] = defaultdict(list)
         self._early: dict[str, Methods] = defaultdict(list)
         self._settled: dict[str, Methods] = defaultdict(list)
-        names = [n for n in vars(Observer) if not n.startswith("_") and n != "codes"]
-        for observer in observers:
+        names = [n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "looks_between")]
+        for observer in self.observers:
             for name in (n for n in names if getattr(type(observer), n) is not getattr(Observer, n)):
                 method = getattr(observer, name)
                 self.everyone[name].append((observer, method))
@@ -44,6 +46,11 @@ class Hooks:
                 if name not in OF_A_STEP or hasattr(method, EVERY_STEP):
                     self._settled[name].append((observer, method))
         self.told: dict[str, Methods] = self.everyone
+
+    def rest(self, observers: Collection[Observer]) -> None:
+        """These see nothing between samples of this run, once it has settled."""
+        for name in OF_A_STEP:
+            self._settled[name] = [(o, method) for o, method in self._settled[name] if o not in observers]
 
     def choose(self, sampled: bool, settled: bool) -> None:
         """A step begins: a sampled one or not, in a run that has settled or not."""

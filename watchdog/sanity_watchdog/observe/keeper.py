@@ -58,6 +58,9 @@ class BatchKeeper(Observer):
     def start(self, run: Run, at: Moment) -> None:
         self._run = run if run.batches else None
 
+    def looks_between(self, run: Run) -> bool:
+        return self._run is not None
+
     @every_step
     def batch(self, at: Moment, batch: Any) -> None:
         if self._run is not None and len(self._paths) < SAVED:

@@ -48,6 +48,10 @@ class Observer:
     codes: tuple[str, ...] = ()
     """Codes or prefixes of the checks that need this observer; it is not made when none of them is selected."""
 
+    def looks_between(self, run: Run) -> bool:
+        """Is there anything in this run that its ``@every_step`` methods could see? Asked once, after ``start``."""
+        return True
+
     def start(self, run: Run, at: Moment) -> None:
         """Everything is set up, the first step has not begun."""
 

@@ -18,16 +18,16 @@ from . import loaders
 from .batches import Element, Step, elements, follow
 from .hazards import hazards
 from .labels import Labels
-from .ledger import Column, Ledger, number_on_host, unrolled
+from .ledger import READABLE, Column, Ledger, number_on_host, unrolled
 from .moment import Moment
 from .observer import Observer, every_step, in_samples, loss_of
 from .run import Run
-from .sampling import DENSE, SETTLED
+from .sampling import DENSE, SETTLED, STRIDE
 from .scores import Scores
 from .sums import Sums
 
 FEWEST_ROWS, MOST_ROWS = 128, 1024
-"""Batches remembered: enough to reach from one sample to the next at the default interval, accumulating up to 5."""
+"""Batches remembered: enough to reach from one late pair to the next at the default interval, accumulating up to 5."""
 RECENT = 128
 """Losses in the evidence."""
 ORDER = 64
@@ -70,7 +70,8 @@ class Progress(Observer):
         self._read: dict[int, float] = {}
 
     def start(self, run: Run, at: Moment) -> None:
-        rows = min(max(2 * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
+        reach = 2 if run.device.type == "cpu" else STRIDE
+        rows = min(max(reach * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
         self._ledger = Ledger(rows)
         self._sizes = [0] * rows
         self._scores.shuffled = loaders.shuffles(run.loaders[0]) if len(run.loaders) == 1 else None
@@ -137,9 +138,8 @@ class Progress(Observer):
     def batch_end(self, at: Moment, output: Any) -> None:
         if self._on_host and not at.sampled and type(output) is dict:  # the short way of nearly every step
             loss = output.get("loss")
-            number = number_on_host(loss) if type(loss) is Tensor and loss.numel() == 1 else None
-            if number is not None:
-                self._note_number(at, number)
+            if type(loss) is Tensor and loss.numel() == 1 and loss.is_cpu and loss.dtype in READABLE:
+                self._note_number(at, loss.item())
                 return
         if not (at.sync and at.run.automatic):
             self._note_loss(at, output, 1)
@@ -212,18 +212,13 @@ class Progress(Observer):
         seen, tags = self._seen, at.tags()
         if not losses:
             return
-        earlier = [v for _, v in seen.losses if math.isfinite(v)]
-        for batch, value in losses.items():
-            if len(seen.losses) == RECENT:
-                seen.dropped_highest = _larger(seen.dropped_highest, seen.losses[0][1])
-            seen.losses.append((batch, value))
-            seen.count += 1
-            if not math.isfinite(value) and seen.failure is None:
-                seen.failure = self._failure(batch, value, earlier, sizes, at)
-            elif math.isfinite(value):
-                earlier.append(value)
-                if seen.failure is not None and not seen.failure.recovered:
-                    seen.failure = LossFinite(**{**vars(seen.failure), "recovered": True})
+        if seen.failure is not None or not all(map(math.isfinite, losses.values())):
+            self._follow_failure(losses, sizes, at)
+        kept = [*seen.losses, *losses.items()]
+        for _, gone in kept[:-RECENT]:
+            seen.dropped_highest = _larger(seen.dropped_highest, gone)
+        seen.losses.extend(losses.items())
+        seen.count += len(losses)
         may_recover = at.run.scaler is not None and not self._over and seen.losses[-1][0] == _batch_of(seen.failure)
         yield LossFinite(**tags) if seen.failure is None or may_recover else seen.failure
         values = tuple(v for _, v in seen.losses)
@@ -235,6 +230,18 @@ class Progress(Observer):
             highest=seen.dropped_highest,
             **tags,
         )
+
+    def _follow_failure(self, losses: Mapping[int, float], sizes: tuple[int, ...], at: Moment) -> None:
+        """The first loss that is not finite, and whether a later one is."""
+        seen = self._seen
+        earlier = [v for _, v in seen.losses if math.isfinite(v)]
+        for batch, value in losses.items():
+            if not math.isfinite(value) and seen.failure is None:
+                seen.failure = self._failure(batch, value, earlier, sizes, at)
+            elif math.isfinite(value):
+                earlier.append(value)
+                if seen.failure is not None and not seen.failure.recovered:
+                    seen.failure = LossFinite(**{**vars(seen.failure), "recovered": True})
 
     def _failure(
         self, batch: int, value: float, earlier: list[float], sizes: tuple[int, ...], at: Moment

@@ -1,12 +1,78 @@
 """Which optimizer attempts are looked at."""
 
 import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 EARLY = frozenset((0, 1, 2, 3, 5, 8, 13, 21, 34, 55))
+PATIENCE = 64
+"""Batches that may pass before the first optimizer step and still be read at once; after that a run that never steps
+is sampled by batches."""
 SETTLED = 64
 """Batches and attempts after which observers look in samples only, but for what they need from every step."""
 DENSE = max(EARLY)
 """Attempt after which samples come in pairs: where both see the same things, one of them is enough."""
+EVERY = 101
+"""Default distance of late pairs, and the least at which they may be put off."""
+SHARE = 0.01
+"""Share of the time of a settled run that looking may take: the promise."""
+PAIRS = 10
+"""Late pairs that are looked at whatever they cost: most faults show in the first thousand steps."""
+STRIDE = 7
+"""Where that is too much, only each seventh pair is looked at: no period from 2 to 6 falls in step with it."""
+
+
+class Pace:
+    """When to look: by plan, and more rarely where a long run's steps are so short that looking would cost too much.
+
+    Args:
+        every: distance of late pairs in optimizer attempts; one below the default is kept to, whatever it costs.
+        together: must several processes look at the same attempts? They cannot know each other's costs.
+        clock: seconds.
+    """
+
+    def __init__(self, every: int, together: bool = False, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._every = every
+        self._may_put_off = every >= EVERY and not together
+        self._clock = clock
+        self._began = 0.0
+        self._spent = 0.0
+        self._next = -1
+        self._granted = -1
+
+    def due(self, attempt: int, ahead: int, batch: int) -> bool:
+        """Is the batch looked at, with one of the ``ahead`` attempts from ``attempt`` on? Asked at each batch."""
+        if not attempt and batch >= PATIENCE:
+            return sampled(batch, self._every)
+        if self._next < attempt:
+            self._next = next_sample(attempt, self._every)
+        if self._next >= attempt + ahead:
+            return False
+        if self._may_put_off and self._next > DENSE:
+            pair = self._next // self._every
+            if pair != self._granted and self._puts_off(pair):
+                self._next = (pair + 1) * self._every
+                return self._next < attempt + ahead
+            self._granted = pair
+        return True
+
+    def _puts_off(self, pair: int) -> bool:
+        if self._granted < 0:
+            self._began, self._spent = self._clock(), 0.0
+        distance = pair - self._granted
+        if pair <= PAIRS or distance % STRIDE == 0:
+            return False
+        return distance > 1 or self._spent > SHARE * (self._clock() - self._began)
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """What is done inside is the cost of looking."""
+        start = self._clock()
+        try:
+            yield
+        finally:
+            self._spent += self._clock() - start
 
 
 def next_sample(attempt: int, every: int) -> int:

@@ -54,6 +54,9 @@ class ScalerWatch(Observer):
         for evidence in (*self._constants(run, at), self._setup(run, at)):
             at.emit(evidence)
 
+    def looks_between(self, run: Run) -> bool:
+        return run.scaler is not None
+
     @every_step
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if self._active is None:

@@ -37,7 +37,7 @@ _LAST: "WeakKeyDictionary[SummaryWriter, dict[str, int]]" = WeakKeyDictionary()
 
 
 class Events:
-    """Adds values to one event file.
+    """Gathers values and adds them to one event file, those of a step together: see ``commit``.
 
     Args:
         writer: where they go.
@@ -49,6 +49,7 @@ class Events:
         self._owned = owned
         self._path = getattr(getattr(writer, "event_writer", None), "_file_name", None)  # private
         self._last = _LAST.setdefault(writer, {})
+        self._gathered: dict[int, list[Any]] = {}
 
     def record(self, tag: str, text: str) -> None:
         """An exact record, under a step of its own."""
@@ -106,13 +107,31 @@ class Events:
         )
         self._add(tag, seen.step, Summary.Value(tag=tag, histo=histo))
 
+    def commit(self) -> None:
+        """Add what was gathered to the file.
+
+        Raises:
+            OSError: the user's file is gone, or its disk nearly full.
+        """
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        if not self._gathered:
+            return
+        if why := self._obstacle():
+            raise OSError(why)
+        gathered, self._gathered = self._gathered, {}
+        for step, values in gathered.items():
+            self._writer.add_summary(Summary(value=values), step)
+
     def flush(self) -> None:
         """Hand everything to the operating system."""
+        self.commit()
         if not self._obstacle():
             self._writer.flush()
 
     def close(self) -> None:
         """Close the file if it is ours."""
+        self.commit()
         if self._owned and isinstance(self._writer, EventFile):
             self._writer.close()
 
@@ -136,12 +155,8 @@ class Events:
         self._add(tag, step, Summary.Value(tag=tag, metadata=metadata, tensor=tensor))
 
     def _add(self, tag: str, step: int, value: Any) -> None:
-        from tensorboard.compat.proto.summary_pb2 import Summary
-
-        if why := self._obstacle():
-            raise OSError(why)
         self._last[tag] = step
-        self._writer.add_summary(Summary(value=[value]), step)
+        self._gathered.setdefault(step, []).append(value)
 
 
 class EventFile:

@@ -64,6 +64,8 @@ class TensorBoardSink:
             self._alerts(batch)
         elif self._records:
             self._tell()
+        for events in self._events or ():
+            events.commit()
 
     def close(self, summary: Summary) -> None:
         self._records.append(summary_record(summary))
