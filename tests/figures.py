@@ -15,7 +15,8 @@ WORK = {
     "cnn": "CNN, 3 convolutions",
     "gpt": "GPT, 4 layers",
     "deep": "MLP, 100 layers",
-    "mlp": "MLP, 2 layers",
+    "mlp": "MLP, 2 layers, 600 steps",
+    "long": "MLP, 2 layers, 5,000 steps",
     "many": "10,000 parameters",
 }
 BESIDE = {

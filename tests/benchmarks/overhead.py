@@ -90,6 +90,10 @@ def mlp() -> Work:
     return Plain(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))), classes(64), 32, 620
 
 
+def long() -> Work:
+    return (*mlp()[:3], 5_020)
+
+
 def deep() -> Work:
     layers = [m for _ in range(100) for m in (nn.Linear(64, 64), nn.ReLU())]
     return Plain(nn.Sequential(*layers, nn.Linear(64, 10))), classes(64), 32, 230
@@ -112,7 +116,14 @@ def many() -> Work:
     return Plain(Many()), classes(16), 32, 125
 
 
-WORK: dict[str, Callable[[], Work]] = {"mlp": mlp, "deep": deep, "cnn": cnn, "gpt": gpt, "many": many}
+WORK: dict[str, Callable[[], Work]] = {
+    "mlp": mlp,
+    "long": long,
+    "deep": deep,
+    "cnn": cnn,
+    "gpt": gpt,
+    "many": many,
+}
 
 
 class Clock(L.Callback):
