@@ -18,14 +18,14 @@ from sanity_watchdog import GradientWatch, LossWatch, ParameterWatch, SanityChec
 from sanity_watchdog.checks import CHECKS
 from sanity_watchdog.evidence.watchdog import Closing
 from sanity_watchdog.observe.moment import Moment
-from sanity_watchdog.observe.observer import Observer
+from sanity_watchdog.observe.observer import MOMENTS, Observer
 from sanity_watchdog.summary import Batch, RunInfo, Summary
 
 from . import outcomes
 from .outcomes import Outcome, same
 from .runs import Classifier, Manual, blobs, loader, trainer
 
-HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "failed", "close"))
+HOOKS = tuple(n for n in MOMENTS if n not in ("failed", "close"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypeAlias
 
-from .observer import EVERY_STEP, IN_SAMPLES, Observer
+from .observer import EVERY_STEP, IN_SAMPLES, MOMENTS, Observer
 
 Methods: TypeAlias = list[tuple[Observer, Callable[..., Any]]]
 
@@ -36,9 +36,8 @@ class Hooks:
         self.everyone: dict[str, Methods] = defaultdict(list)
         self._early: dict[str, Methods] = defaultdict(list)
         self._settled: dict[str, Methods] = defaultdict(list)
-        names = [n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "looks_between")]
         for observer in self.observers:
-            for name in (n for n in names if getattr(type(observer), n) is not getattr(Observer, n)):
+            for name in (n for n in MOMENTS if getattr(type(observer), n) is not getattr(Observer, n)):
                 method = getattr(observer, name)
                 self.everyone[name].append((observer, method))
                 if name not in OF_A_STEP or not hasattr(method, IN_SAMPLES):

@@ -109,6 +109,10 @@ class Observer:
         """Last call, however the fit ended: stop what still runs. Nothing can be handed over any more."""
 
 
+MOMENTS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "looks_between"))
+"""Names of the moments that observers are told of."""
+
+
 def is_plain(tensor: Any) -> bool:
     """May the values of this be looked at?
 
