@@ -18,6 +18,7 @@ FAULTS = {
     "tiny-rate": ("WD316", "a learning rate of 1e-9"),
     "huge-rate": ("WD317", "a learning rate of 1 for Adam"),
     "swapped-betas": ("WD318", "betas=(0.999, 0.9)"),
+    "reset-every-epoch": ("WD320", "layers initialised in on_train_epoch_start instead of once"),
     "weights-decay-away": ("WD319", "an L2 penalty whose weight of 10 is meant for the mean, not for the sum"),
 }
 
@@ -29,6 +30,20 @@ class Digits(L.LightningModule):
         super().__init__()
         self.case = case
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+    def on_fit_start(self) -> None:
+        if self.case.about("reset-every-epoch") and self.case.fixed:
+            self.initialise()
+
+    def on_train_epoch_start(self) -> None:
+        if self.case.broken("reset-every-epoch"):
+            self.initialise()
+
+    def initialise(self) -> None:
+        for module in self.net:
+            if isinstance(module, nn.Linear):
+                nn.init.kaiming_uniform_(module.weight)
+                nn.init.zeros_(module.bias)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch

@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, GradientAccumulationScheduler, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    EarlyStopping,
+    GradientAccumulationScheduler,
+    ModelCheckpoint,
+)
 from torch import Tensor, nn
 from torch.optim import ASGD, SGD, Adadelta, Adafactor, Adagrad, Adam, AdamW, NAdam, RAdam, RMSprop, Rprop
 from torch.optim import lr_scheduler as lrs
@@ -142,33 +145,6 @@ def warm_up_then_cosine_to_zero() -> Run:
             return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     return Course(SequenceEncoder(dropout=0.1)), loader(*tones()), {}
-
-
-class _Reaches(L.Callback):
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        trainer.should_stop = trainer.global_step >= 60
-
-
-@healthy
-def start_of_a_very_long_warm_up() -> Run:
-    class Warm(Classifier):
-        def configure_optimizers(self) -> Any:
-            optimizer = AdamW(self.parameters(), 1e-5)
-            schedule = lrs.LambdaLR(optimizer, lambda s: min(1.0, s / 10_000))
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    return Warm(), loader(*blobs()), {"max_steps": -1, "max_epochs": 5_000, "callbacks": [_Reaches()]}
-
-
-@healthy
-def first_steps_of_an_inverse_root_schedule() -> Run:
-    class Warm(Classifier):
-        def configure_optimizers(self) -> Any:
-            optimizer = AdamW(self.parameters(), 0.0442)
-            schedule = lrs.LambdaLR(optimizer, lambda s: min((s + 1) ** -0.5, (s + 1) * 4000**-1.5))
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    return Warm(), loader(*blobs()), {}
 
 
 @healthy

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 from torch.optim import lr_scheduler as lrs
 
-from tests.runs import Classifier, blobs, loader, mlp
+from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import Halves, deep, images, line
+from .parts import Halves, cnn, deep, images, line
 
 
 @fault("WD311")
@@ -138,7 +138,7 @@ def small_steps_in_fp16_weights() -> Run:
     return Classifier(optimizer=SGD, lr=1e-5), loader(*blobs()), {"precision": "16-true"}
 
 
-@fault("WD316", "WD504", "WD217")
+@fault("WD320", "WD316", first=("WD320",))
 def student_overwritten_by_its_average() -> Run:
     class Averages(Classifier):
         def __init__(self) -> None:
@@ -169,6 +169,49 @@ def plateau_that_reduces_in_every_step() -> Run:
             }
 
     return Plateau(), loader(*blobs()), {}
+
+
+@fault("WD320")
+def average_copied_back_after_every_step(fixed: bool) -> Run:
+    class Averages(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slow = mlp().requires_grad_(False)
+            self.slow.load_state_dict(self.net.state_dict())
+
+        @torch.no_grad()
+        def on_train_batch_end(self, *_: Any) -> None:
+            for slow, fast in zip(self.slow.parameters(), self.net.parameters(), strict=True):
+                slow.lerp_(fast, 1e-3)
+                if not fixed:
+                    fast.copy_(slow)
+
+    return Averages(), loader(*blobs()), {}
+
+
+@fault("WD320")
+def layers_initialised_in_every_epoch(fixed: bool) -> Run:
+    class Resets(Classifier):
+        def on_train_epoch_start(self) -> None:
+            for part in self.net.modules():
+                if hasattr(part, "reset_parameters") and not (fixed and self.current_epoch):
+                    part.reset_parameters()
+
+    return Resets(cnn()), loader(*images()), {}
+
+
+@fault("WD320")
+def pretrained_weights_loaded_with_the_first_batch(fixed: bool) -> Run:
+    class Loads(Manual):
+        def on_fit_start(self) -> None:
+            self.pretrained = {n: v.clone() for n, v in self.net.state_dict().items()}
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 0 and not (fixed and self.current_epoch):
+                self.net.load_state_dict(self.pretrained)
+            super().training_step(batch, batch_idx)
+
+    return Loads(), loader(*blobs(1280)), {"max_steps": 160}
 
 
 @fault("WD316")

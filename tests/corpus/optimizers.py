@@ -156,7 +156,7 @@ def optimizer_step_of_ones_own_without_a_step() -> Run:
     return Hooked(), loader(*blobs(640)), {"max_epochs": 2, "max_steps": -1}
 
 
-@fault("WD316", "WD504", "WD217", "WD311")
+@fault("WD320", "WD316", "WD504", "WD217", "WD311", first=("WD320",))
 def weights_restored_after_every_batch() -> Run:
     class Restores(Classifier):
         def on_train_batch_start(self, *_: Any) -> None:

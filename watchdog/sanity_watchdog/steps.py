@@ -22,6 +22,7 @@ class StepHooks(Callback):
         self._wrapped = Wrapping()
         self._validated = False
         self._lazy = False
+        self._epoch_begins = False
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """The parameters are there: begin to watch."""
@@ -43,6 +44,7 @@ class StepHooks(Callback):
         self._wrapped.undo()  # a StopIteration of the user's ends the epoch without the end of its batch
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
+            self._epoch_begins |= not batch_idx
             if watch.now.sampled:
                 around = functools.partial(watch.around_step, batch)
                 self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
@@ -52,8 +54,11 @@ class StepHooks(Callback):
 
     @harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
-        if self._watch is not None:
-            self._watch.tell("before_backward", loss)
+        if (watch := self._watch) is not None:
+            if self._epoch_begins:
+                self._epoch_begins = False
+                watch.tell("epoch_start")
+            watch.tell("before_backward", loss)
 
     @harmless
     def on_after_backward(self, trainer: Any, pl_module: Any) -> None:

@@ -31,6 +31,7 @@ from . import (
     schedules,
     shapes,
     targets,
+    undone,
     units,
     watchdog,
 )
@@ -91,6 +92,7 @@ CHECKS: tuple[Check[Any], ...] = (
     movement.overshooting,
     hyperparameters.absurd_hyperparameter,
     movement.decaying_away,
+    undone.undone_steps,
     precision.precision_fallback,
     precision.dtype_mismatch,
     placement.device_mismatch,

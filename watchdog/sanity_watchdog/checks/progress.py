@@ -41,7 +41,7 @@ GROWN = 2.0
     Learning,
     implied_by=(
         *("WD102", "WD105", "WD109", "WD122", "WD133", "WD142", "WD144", "WD201", "WD204", "WD212", "WD214", "WD217"),
-        *("WD301", "WD302", "WD303", "WD304", "WD311", "WD316", "WD501", "WD502", "WD506"),
+        *("WD301", "WD302", "WD303", "WD304", "WD311", "WD316", "WD320", "WD501", "WD502", "WD506"),
     ),
 )
 def stuck_at_chance(seen: Learning) -> Findings:

@@ -79,3 +79,31 @@ class Movement(Evidence):
     elements: int = 0
     half: bool = False
     planned: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Between the end of an epoch and the first step of the next.
+
+    Attributes:
+        left: norm of what the new epoch finds of the old one's change, over the norm of that change; NaN for no
+            change, and where weights were pruned.
+        kinship: cosine between the weights at the end of the old epoch and those with which the new one begins.
+    """
+
+    left: float
+    kinship: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Undone(Evidence):
+    """What is left of the changes of the first steps and epochs when the next ones begin.
+
+    Attributes:
+        steps: per optimizer, for the first steps: norm of what the next step found of a step's change, over the norm of
+            that change; NaN for no change.
+        epochs: the first boundaries between epochs.
+    """
+
+    steps: tuple[tuple[float, ...], ...] = ()
+    epochs: tuple[Boundary, ...] = ()

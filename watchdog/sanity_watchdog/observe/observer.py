@@ -84,6 +84,9 @@ class Observer:
     def batch_end(self, at: Moment, output: Any) -> None:
         """The batch is done; ``output`` is what Lightning hands to ``on_train_batch_end``."""
 
+    def epoch_start(self, at: Moment) -> None:
+        """The first backward pass of a training epoch is about to run; the device must not be waited for."""
+
     def epoch_end(self, at: Moment) -> None:
         """A training epoch is done."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -52,6 +53,7 @@ class ParameterObserver(Observer):
         self._optimizers: dict[int, int] = {}
         self._last: dict[int, int] = {}
         self._traces: dict[str, Trace] = {}
+        self._module: nn.Module | None = None
         self._alike: set[str] = set()
         self._samples = 0
 
@@ -63,7 +65,14 @@ class ParameterObserver(Observer):
             for p in (p for group in optimizer.param_groups for p in group["params"]):
                 holders.setdefault(id(p), i)
         self._holder = {name: holders.get(id(p), -1) for name, p in self._parameters.items()}
-        owners = parameter_owners(run.module)
+        self._module = run.module
+
+    @in_samples
+    def batch(self, at: Moment, batch: Any) -> None:
+        if (module := self._module) is None:
+            return
+        self._module = None  # the first batch: whatever the user's hooks initialise is initialised
+        owners = parameter_owners(module)
         tables = {name for name, owner in owners.items() if isinstance(owner, TABLES)}
         masked = {name for name, p in self._parameters.items() if has_mask(owners.get(name), p)}
 

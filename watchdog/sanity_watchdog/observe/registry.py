@@ -28,6 +28,7 @@ from .schedules import ScheduleObserver
 from .shapes import ShapeWatch
 from .stall import StallObserver
 from .statistics import StatisticsObserver
+from .undone import UndoneObserver
 from .units import UnitWatch
 
 OBSERVERS: tuple[type[Observer], ...] = (
@@ -50,6 +51,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     MembershipObserver,
     ParameterObserver,
     MovementObserver,
+    UndoneObserver,
     ScheduleObserver,
     ModeObserver,
     DropoutObserver,

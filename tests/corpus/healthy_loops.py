@@ -1,0 +1,91 @@
+"""Healthy loops that move weights, optimizers and rates in ways of their own."""
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging
+from torch import nn
+from torch.optim import AdamW
+from torch.optim import lr_scheduler as lrs
+
+from tests.runs import Classifier, blobs, loader
+
+from .case import Run, healthy
+
+
+class _Reaches(L.Callback):
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step >= 60
+
+
+@healthy
+def start_of_a_very_long_warm_up() -> Run:
+    class Warm(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 1e-5)
+            schedule = lrs.LambdaLR(optimizer, lambda s: min(1.0, s / 10_000))
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    return Warm(), loader(*blobs()), {"max_steps": -1, "max_epochs": 5_000, "callbacks": [_Reaches()]}
+
+
+@healthy
+def first_steps_of_an_inverse_root_schedule() -> Run:
+    class Warm(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 0.0442)
+            schedule = lrs.LambdaLR(optimizer, lambda s: min((s + 1) ** -0.5, (s + 1) * 4000**-1.5))
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    return Warm(), loader(*blobs()), {}
+
+
+class _WoundBack(Classifier):
+    """Keeps the initial weights."""
+
+    def on_fit_start(self) -> None:
+        self.initial = {n: v.detach().clone() for n, v in self.net.named_parameters()}
+
+
+@healthy
+def wound_back_once() -> Run:
+    class Once(_WoundBack):
+        @torch.no_grad()
+        def on_train_epoch_start(self) -> None:
+            for name, p in self.net.named_parameters() if self.current_epoch == 2 else ():
+                p.copy_(self.initial[name])
+
+    return Once(), loader(*blobs()), {}
+
+
+@healthy
+def outer_steps_over_inner_ones() -> Run:
+    class Reptile(_WoundBack):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            if batch_idx % 4 == 0:
+                self.initial = {n: v.detach().clone() for n, v in self.net.named_parameters()}
+
+        @torch.no_grad()
+        def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+            for name, p in self.net.named_parameters() if batch_idx % 4 == 3 else ():
+                p.copy_(self.initial[name].lerp(p, 0.25))
+
+    return Reptile(), loader(*blobs()), {}
+
+
+@healthy
+def averaged_by_lightning() -> Run:
+    return Classifier(lr=3e-3), loader(*blobs()), {"callbacks": [EMAWeightAveraging(decay=0.99)]}
+
+
+@healthy
+def initialised_when_training_starts() -> Run:
+    class Initialises(Classifier):
+        def on_train_start(self) -> None:
+            for part in self.net:
+                if isinstance(part, nn.Linear):
+                    nn.init.kaiming_uniform_(part.weight)
+                    nn.init.zeros_(part.bias)
+
+    return Initialises(), loader(*blobs()), {}

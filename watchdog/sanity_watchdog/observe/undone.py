@@ -1,0 +1,135 @@
+"""Compares what steps and epochs left with what the next ones began with: does anybody take it back?"""
+
+import math
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ..evidence.base import Evidence
+from ..evidence.movement import Boundary, Undone
+from ..evidence.readings import Unseen
+from .membership import SHARDED
+from .moment import Moment, Reader
+from .names import parameter_names
+from .observer import Observer, in_samples
+from .run import Run
+from .tensors import Measuring
+
+FIRST = 3
+"""Attempt up to which steps follow each other in the samples."""
+BOUNDARIES = 3
+"""Beginnings of epochs that are looked at."""
+KEPT, KEPT_EACH = 1 << 14, 256
+"""Elements compared, in all and per parameter: 64 KiB each time."""
+
+
+class UndoneObserver(Observer):
+    """Samples the same elements around the first steps, and at the ends and beginnings of the first epochs."""
+
+    codes = ("WD320",)
+
+    def __init__(self) -> None:
+        self._measuring = Measuring(KEPT, KEPT_EACH)
+        self._matrices: dict[str, nn.Parameter] = {}
+        self._held: dict[int, set[str]] = {}
+        self._before: dict[int, dict[str, Tensor]] = {}
+        self._after: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
+        self._begun: dict[str, Tensor] = {}
+        self._ended: dict[str, Tensor] = {}
+        self._steps: dict[int, list[float]] = {}
+        self._boundaries: list[Boundary] = []
+        self._asked = 0
+
+    def start(self, run: Run, at: Moment) -> None:
+        if run.strategy.startswith(SHARDED):
+            at.emit(Unseen(**at.tags(), codes=self.codes, reason=f"{run.strategy} moves the parameters"))
+            return
+        names = parameter_names(run.module)
+        self._held = {
+            id(o): {names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
+            for o in run.optimizers
+        }
+        held = set().union(*self._held.values())
+        matrices = {names[id(p)]: p for p in run.module.parameters() if p.ndim > 1 and names[id(p)] in held}
+        devices = {p.device for p in matrices.values()}
+        self._matrices = {n: p for n, p in matrices.items() if p.device == next(iter(devices))}
+
+    @in_samples
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        key = id(optimizer)
+        past = self._after.pop(key, None)
+        self._before.pop(key, None)
+        if at.attempt > FIRST or key not in self._held:
+            return
+        self._before[key] = now = self._samples(self._held[key])
+        if past is not None:
+
+            def arrived(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
+                self._steps.setdefault(key, []).append(_left(values["sums"]))
+                yield self._undone(at)
+
+            self._compare(at, *past, now, arrived)
+
+    @in_samples
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        before = self._before.pop(id(optimizer), None)
+        if before is not None:
+            self._after[id(optimizer)] = before, self._samples(before)
+
+    def epoch_end(self, at: Moment) -> None:
+        if self._begun:
+            self._ended = self._samples(self._begun)
+
+    def epoch_start(self, at: Moment) -> None:
+        if not self._ended:
+            self._begun = self._samples(set(self._matrices)) if not self._asked else {}
+            return
+        begun, ended = self._begun, self._ended
+        self._begun, self._ended = self._samples(begun), {}
+
+        def arrived(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
+            sums = values["sums"]
+            self._boundaries.append(Boundary(_left(sums), _kinship(sums)))
+            yield self._undone(at)
+
+        self._compare(at, begun, ended, self._begun, arrived)
+        self._asked += 1
+        if self._asked == BOUNDARIES:
+            self._begun = {}
+
+    def end(self, at: Moment) -> None:
+        if self._held:
+            at.emit(self._undone(at))
+
+    def _samples(self, names: Mapping[str, Tensor] | set[str]) -> dict[str, Tensor]:
+        return self._measuring.samples({n: p for n, p in self._matrices.items() if n in names and p.requires_grad})
+
+    def _compare(
+        self, at: Moment, old: Mapping[str, Tensor], new: Mapping[str, Tensor], now: Mapping[str, Tensor], then: Reader
+    ) -> None:
+        """Ask for the sums over what all three have."""
+        names = [n for n in now if n in old and n in new]
+        if not names:
+            return
+        a, b, c = (torch.cat([x[n].detach().float() for n in names]) for x in (old, new, now))
+        cut = ((c == 0) & (a != 0)).float()
+        sums = torch.stack([(c - a).square(), (b - a).square(), b * c, b.square(), c.square(), cut]).sum(1)
+        at.ask({"sums": sums}, then)
+
+    def _undone(self, at: Moment) -> Undone:
+        steps = tuple(tuple(found) for found in self._steps.values())
+        return Undone(**at.tags(), steps=steps, epochs=tuple(self._boundaries))
+
+
+def _left(sums: Tensor) -> float:
+    """Norm of what was left of a change over that of the change; NaN where nothing changed, or units were pruned."""
+    left, change, *_, cut = sums.tolist()
+    return math.sqrt(left / change) if change > 0 and not cut else math.nan
+
+
+def _kinship(sums: Tensor) -> float:
+    """Cosine between the weights at the end of an epoch and those at the beginning of the next; NaN for zeros."""
+    both, ended, begun = sums.tolist()[2:5]
+    return both / math.sqrt(ended * begun) if ended * begun > 0 else math.nan
