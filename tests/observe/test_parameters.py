@@ -176,3 +176,20 @@ def test_nan_at_the_start_is_known_before_the_first_step() -> None:
     watched(Classifier(net), watchdog=dog, max_steps=2)
     assert ("WD303", 0) in seen
     assert dog.alerts[0].severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("hook", ["on_train_start", "on_train_epoch_start"])
+def test_initialising_in_a_hook_before_the_first_batch_is_quiet(hook: str) -> None:
+    module = Classifier()
+
+    def initialise() -> None:
+        if module.current_epoch == 0:
+            for layer in (module.net[0], module.net[2]):
+                torch.nn.init.kaiming_uniform_(layer.weight)
+                torch.nn.init.zeros_(layer.bias)
+
+    setattr(module, hook, initialise)
+    dog = watch()
+    trainer(dog).fit(module, loader(*blobs()))
+    assert codes(dog) == []
+    assert_awake(dog, 3)

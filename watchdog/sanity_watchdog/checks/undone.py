@@ -21,8 +21,8 @@ UNRELATED = 0.4
 def undone_steps(seen: Undone) -> Findings:
     """What the optimizer changes is taken back, after every step or at the beginning of every epoch.
 
-    **What it sees.** The same sampled elements of the matrices before a step, after it and before the next one, in the
-    first four steps; and where an epoch began, where it ended and where the next one begins, over the first epochs. An
+    **What it sees.** The same sampled elements of the matrices before a step, after it and before the next one, in
+    three steps; and where an epoch began, where it ended and where the next one begins, over the first epochs. An
     alert needs less than 5 % of the change to be left each time, at least twice, or weights that bear no likeness to
     those with which the epoch before has ended (cosine below 0.4).
 
@@ -40,9 +40,9 @@ def undone_steps(seen: Undone) -> Findings:
 
     **When to ignore.** Where a fit trains a new network in each epoch, or steps are tried out and rejected.
 
-    **Limits.** The first four steps and the first four epochs only. A part of the model that is set back while others
-    go on learning is not named. Weights that are wound back once, pruned, clipped, normalised or averaged are not
-    meant.
+    **Limits.** The second to fourth step and the first four epochs only. A part of the model that is set back while
+    others go on learning is not named. Weights that are wound back once, pruned, clipped, normalised or averaged are
+    not meant.
 
     **Sources.** Frankle and Carbin, The Lottery Ticket Hypothesis: winding back, once per round. PyTorch's
     ``AveragedModel``: the copy follows the model, not the model the copy.

@@ -17,12 +17,12 @@ from .observer import Observer, in_samples
 from .run import Run
 from .tensors import Measuring
 
-FIRST = 3
-"""Attempt up to which steps follow each other in the samples."""
+FIRST, LAST = 1, 3
+"""Attempts that follow each other in the samples; before the very first one a warm-up may have a rate of 0."""
 BOUNDARIES = 3
 """Beginnings of epochs that are looked at."""
-KEPT, KEPT_EACH = 1 << 14, 256
-"""Elements compared, in all and per parameter: 64 KiB each time."""
+MATRICES, KEPT_EACH = 8, 512
+"""Matrices compared, evenly over the depth of each optimizer's, and elements of each: 16 KiB each time."""
 
 
 class UndoneObserver(Observer):
@@ -31,13 +31,14 @@ class UndoneObserver(Observer):
     codes = ("WD320",)
 
     def __init__(self) -> None:
-        self._measuring = Measuring(KEPT, KEPT_EACH)
+        self._measuring = Measuring(MATRICES * KEPT_EACH, KEPT_EACH)
         self._matrices: dict[str, nn.Parameter] = {}
         self._held: dict[int, set[str]] = {}
         self._before: dict[int, dict[str, Tensor]] = {}
         self._after: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
         self._begun: dict[str, Tensor] = {}
         self._ended: dict[str, Tensor] = {}
+        self._waiting: list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]] = []
         self._steps: dict[int, list[float]] = {}
         self._boundaries: list[Boundary] = []
         self._asked = 0
@@ -47,21 +48,21 @@ class UndoneObserver(Observer):
             at.emit(Unseen(**at.tags(), codes=self.codes, reason=f"{run.strategy} moves the parameters"))
             return
         names = parameter_names(run.module)
-        self._held = {
-            id(o): {names[id(p)] for group in o.param_groups for p in group["params"] if id(p) in names}
-            for o in run.optimizers
-        }
-        held = set().union(*self._held.values())
-        matrices = {names[id(p)]: p for p in run.module.parameters() if p.ndim > 1 and names[id(p)] in held}
-        devices = {p.device for p in matrices.values()}
-        self._matrices = {n: p for n, p in matrices.items() if p.device == next(iter(devices))}
+        device = next((p.device for p in run.module.parameters() if p.ndim > 1), run.device)
+        for optimizer in run.optimizers:
+            held = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.ndim > 1}
+            matrices = {names[key]: p for key, p in held.items() if key in names and p.device == device}
+            chosen = list(matrices)[:: -(-len(matrices) // MATRICES) or 1]
+            self._held[id(optimizer)] = set(chosen)
+            self._matrices |= {name: matrices[name] for name in chosen}
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        self._ask_epochs(at)
         key = id(optimizer)
         past = self._after.pop(key, None)
         self._before.pop(key, None)
-        if at.attempt > FIRST or key not in self._held:
+        if not FIRST <= at.attempt <= LAST or key not in self._held:
             return
         self._before[key] = now = self._samples(self._held[key])
         if past is not None:
@@ -86,26 +87,32 @@ class UndoneObserver(Observer):
         if not self._ended:
             self._begun = self._samples(set(self._matrices)) if not self._asked else {}
             return
-        begun, ended = self._begun, self._ended
-        self._begun, self._ended = self._samples(begun), {}
-
-        def arrived(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
-            sums = values["sums"]
-            self._boundaries.append(Boundary(_left(sums), _kinship(sums)))
-            yield self._undone(at)
-
-        self._compare(at, begun, ended, self._begun, arrived)
+        now = self._samples(self._begun)
+        self._waiting.append((self._begun, self._ended, now))
         self._asked += 1
-        if self._asked == BOUNDARIES:
-            self._begun = {}
+        self._begun, self._ended = now if self._asked < BOUNDARIES else {}, {}
 
     def end(self, at: Moment) -> None:
+        self._ask_epochs(at)
         if self._held:
             at.emit(self._undone(at))
+
+    def _ask_epochs(self, at: Moment) -> None:
+        """What was copied between samples is compared in the next one."""
+        for one in self._waiting:
+
+            def arrived(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
+                sums = values["sums"]
+                self._boundaries.append(Boundary(_left(sums), _kinship(sums)))
+                yield self._undone(at)
+
+            self._compare(at, *one, arrived)
+        self._waiting.clear()
 
     def _samples(self, names: Mapping[str, Tensor] | set[str]) -> dict[str, Tensor]:
         return self._measuring.samples({n: p for n, p in self._matrices.items() if n in names and p.requires_grad})
 
+    @torch.no_grad()
     def _compare(
         self, at: Moment, old: Mapping[str, Tensor], new: Mapping[str, Tensor], now: Mapping[str, Tensor], then: Reader
     ) -> None:
@@ -113,7 +120,7 @@ class UndoneObserver(Observer):
         names = [n for n in now if n in old and n in new]
         if not names:
             return
-        a, b, c = (torch.cat([x[n].detach().float() for n in names]) for x in (old, new, now))
+        a, b, c = (torch.cat([x[n] for n in names]).float() for x in (old, new, now))
         cut = ((c == 0) & (a != 0)).float()
         sums = torch.stack([(c - a).square(), (b - a).square(), b * c, b.square(), c.square(), cut]).sum(1)
         at.ask({"sums": sums}, then)
