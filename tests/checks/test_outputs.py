@@ -8,7 +8,7 @@ from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.outputs import clipped_outputs, impossible_loss, unused_outputs
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, LossSeen, Origin, SoftmaxLoss
+from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, Likelihood, LossSeen, Origin, SoftmaxLoss
 from sanity_watchdog.evidence.targets import LabelHistory
 
 LOGITS = SoftmaxLoss(
@@ -56,6 +56,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, replace(LOGITS, value=0.2, perfect=0.5)),
     (impossible_loss, replace(REGRESSION, value=-1.0)),
     (impossible_loss, replace(LOGITS, negated=True)),
+    (impossible_loss, Likelihood(function="Normal.log_prob", where="train.py:31", value=-2.1)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (unused_outputs, replace(IMAGENET, classes=10)),

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.losses import BinaryLoss, DistanceLoss, LossSeen, SoftmaxLoss
+from ..evidence.losses import BinaryLoss, DistanceLoss, Likelihood, LossSeen, SoftmaxLoss
 from ..evidence.targets import LabelHistory
 from .check import Findings, Skip, check
 
@@ -153,7 +153,10 @@ def impossible_loss(seen: LossSeen) -> Findings:
 
     **What it sees.** The value of each cross entropy, binary cross entropy and regression loss against its lower
     bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones). Also
-    a step whose loss is minus the value of its only loss call, under an optimizer that minimises (a WARNING).
+    a step that minimises minus a loss on targets of the batch, or the log-likelihood of the batch's own data
+    (``log_prob`` of torch's distributions, ``log_softmax`` at the labels), as all or as a plain term of its loss (a
+    WARNING). Where another loss in it has its right sign, or several optimizers play, a difference is meant, and
+    so may be minus a loss beside a term of another kind on the data.
 
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.
@@ -163,19 +166,26 @@ def impossible_loss(seen: LossSeen) -> Findings:
 
         loss = -F.nll_loss(log_p, labels)    # before: nll_loss has its minus already
         loss = F.nll_loss(log_p, labels)     # after
+        loss = -Normal(mean, scale).log_prob(y).mean()
 
     **When to ignore.** Where a network shall get worse on purpose (unlearning, adversarial steps). Never else;
     likelihoods of densities, which may be negative, are not judged.
 
-    **Limits.** Losses written by hand are not judged.
+    **Limits.** Of losses written by hand only the sign of log-likelihoods is judged, in the first step, where sums,
+    means and numbers as factors are all that stands between them and the loss.
 
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
     """
     if seen.negated:
+        likely = isinstance(seen, Likelihood)
         yield impossible_loss.alert(
             seen,
-            f"the step returns minus {seen.function} ({-seen.value:.4g}): each step makes it worse",
-            hint="return the loss itself, not its negative",
+            f"the step minimises {seen.function} of the batch's own data: each step makes them less likely"
+            if likely
+            else f"the step minimises minus {seen.function} ({-seen.value:.4g}): each step makes it worse",
+            hint="put a minus in front: a loss is minus the log-likelihood"
+            if likely
+            else "return the loss itself, not its negative",
             severity=Severity.WARNING,
             subjects=(seen.function,),
             where=seen.where,

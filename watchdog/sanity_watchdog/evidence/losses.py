@@ -181,6 +181,13 @@ class DistanceLoss(LossSeen):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Likelihood(LossSeen):
+    """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss."""
+
+    negated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstLoss(Evidence):
     """A loss before any weight has changed, and what a guess without knowledge would cost. All in nats per target.
 

@@ -47,6 +47,7 @@ class LossCall:
         traced: seen while a compiler traced it: shapes and settings only.
         pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.
         step: number of optimizer steps taken by this fit before the call.
+        flipped: does the step minimise minus its value?
     """
 
     name: str
@@ -62,6 +63,7 @@ class LossCall:
     traced: bool = False
     pairs: Spread | None = None
     step: int = 0
+    flipped: bool = False
 
     @property
     def input(self) -> Any:

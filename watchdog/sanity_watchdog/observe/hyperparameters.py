@@ -1,7 +1,7 @@
 """Reads what the optimizers were told. Host only."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -131,3 +131,8 @@ def rate_that_scales(optimizers: Iterable[Optimizer]) -> float:
         float(g.get(key, 0.0)) for g in groups for key in ("lr", "initial_lr") if not isinstance(g.get(key), Tensor)
     ]
     return max(rates, default=math.nan)
+
+
+def minimises(optimizers: Sequence[Optimizer]) -> bool:
+    """Is there one optimizer at most, none of whose groups maximises? Several may play against each other."""
+    return len(optimizers) < 2 and not any(g.get("maximize") for o in optimizers for g in o.param_groups)

@@ -101,6 +101,7 @@ class FollowingMode(TorchFunctionMode):
         finally:
             self._to.record(call)
         self._to.do(self._lineage.follow, func, args, kwargs, call.value)
+        self._to.do(self._lineage.signs.called, call)
         return call.value
 
     def _describe(

@@ -28,6 +28,7 @@ from .operations import (
     VIEWS,
 )
 from .pairs import Pairs, averaged, compared, pairs_of
+from .signs import Signs
 from .site import user_line
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
@@ -102,6 +103,7 @@ class Lineage:
         self._scored = scored
         self._training = training
         self._facts: Marks[Fact] = Marks()
+        self.signs = Signs(trace, lambda t: self.of(t).data)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True))
             self._put_known(tensor, True)
@@ -137,6 +139,9 @@ class Lineage:
             self._written(args)
         elif isinstance(out, Tensor):
             self._operation(name, (function, args, kwargs, 0), out)
+        elif name == "broadcast_tensors":  # each for itself
+            for given, one in zip(tensors_of(args), out, strict=True):
+                self._operation("expand", (Tensor.expand, (given, one.shape), {}, 0), one)
         elif isinstance(out, (tuple, list)):
             for i, one in enumerate(out):
                 if isinstance(one, Tensor):
@@ -165,6 +170,7 @@ class Lineage:
         self._trace.causal |= keeps_order(name, args, kwargs)
         if self._training:
             self._note_cut(name, inputs, out)
+            self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
         data = any(f.data for f in facts)

@@ -55,6 +55,7 @@ class Facts:
     head: str = ""
     whole_samples: bool = False
     crossed: bool = False
+    flipped: bool = False
     resumed: bool = False
     alignment: alignments.Options | None = None
     given: tuple[int | None, float | None] = field(default=(None, None))
@@ -84,11 +85,12 @@ class Facts:
         facts.alignment = alignments.Options.of(call)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
+        facts.flipped = call.flipped
         return facts
 
     def negated(self, values: Values) -> bool:
         """Is the step's loss minus this call's value, for an optimizer that minimises?"""
-        return self.minimises and abs(_factor(values) + 1) < FACTOR
+        return self.flipped or (self.minimises and abs(_factor(values) + 1) < FACTOR)
 
 
 def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:

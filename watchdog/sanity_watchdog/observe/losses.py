@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
-from ..evidence.losses import DetachedLoss, Difference, Spread
+from ..evidence.losses import DetachedLoss, Difference, Likelihood, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
 from .axes import unspread
 from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .fastpath import has_fast_path
-from .hyperparameters import rate_that_scales
+from .hyperparameters import minimises, rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
 from .leaves import reaches_nothing
@@ -29,6 +29,7 @@ from .objective import custom_function, enters_as_sum
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
+from .signs import Signs, likelihoods, wrong_terms
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
@@ -59,6 +60,7 @@ class LossCalls(Observer):
         self._batch_size = 0
         self._has_ids = False
         self._interception: Interception | None = None
+        self._signs: Signs | None = None
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.trace is not None:
@@ -77,7 +79,9 @@ class LossCalls(Observer):
         self._by_hand = None
         if follow:
             lineage = Lineage(at.trace, batch, training, self._score, at.run.module.buffers())
-            return (FollowingMode(self._interception, lineage),)
+            self._signs = lineage.signs if training and minimises(at.run.optimizers) else None
+            mode = FollowingMode(self._interception, lineage)
+            return (likelihoods(self._interception, lineage.signs), mode) if self._signs else (mode,)
         return (entry_points(self._interception),)
 
     def _foresee(self, at: Moment, call: LossCall) -> None:
@@ -146,6 +150,8 @@ class LossCalls(Observer):
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending:  # manual optimisation: nothing has changed yet
             self._ask(at, loss)
+        elif self._signs is not None and not at.run.automatic:
+            self._note_signs(at, self._signs, loss)
         if at.run.automatic and at.trace is not None:
             self._by_hand = None
             at.trace.release()
@@ -168,7 +174,7 @@ class LossCalls(Observer):
 
     def _release(self, at: Moment) -> None:
         self._pending.clear()
-        self._by_hand = None
+        self._by_hand = self._signs = None
         if at.trace is not None:
             at.trace.release()
             at.trace = None
@@ -192,6 +198,8 @@ class LossCalls(Observer):
         if trace is not None and trace.ids:
             self._has_ids = True
             token_targets.ask(at, trace, [call for call, _ in pending if not call.error], loss)
+        if self._signs is not None and loss is not None:
+            self._note_signs(at, self._signs, loss)
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True
@@ -208,13 +216,22 @@ class LossCalls(Observer):
         if first and not pending and loss is not None and is_plain(loss) and loss.numel() == 1:
             self._ask_returned(at, loss)
 
+    @staticmethod
+    def _note_signs(at: Moment, signs: Signs, loss: Tensor) -> None:
+        for term in wrong_terms(signs.of(loss)):
+            if term.call is not None:
+                term.call.flipped = True
+            else:
+                value = float(loss.detach().sum())
+                at.emit(Likelihood(function=term.function, where=term.where, value=value, **at.tags()))
+
     def _facts(self, call: LossCall, loss: Tensor | None, run: Run, first: bool) -> Facts:
         return Facts.of(
             call,
             first=first,
             as_sum=bool(enters_as_sum(loss, call.value)),
             rate=rate_that_scales(run.optimizers),
-            minimises=not any(g.get("maximize") for o in run.optimizers for g in o.param_groups),
+            minimises=minimises(run.optimizers),
             head=self._names.get(id(call.head), ""),
             whole_samples=self._is_whole_sample(call),
             resumed=run.resumed,

@@ -1,0 +1,118 @@
+"""What the step's loss is made of, and with which sign."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributions as D
+import torch.nn.functional as F
+from torch import Tensor
+
+from sanity_watchdog.observe.calls import Trace
+from sanity_watchdog.observe.intercept import FollowingMode, Interception
+from sanity_watchdog.observe.lineage import Lineage
+from sanity_watchdog.observe.signs import likelihoods, wrong_terms
+
+Z, Y, V = torch.randn(8, 5), torch.randint(0, 5, (8,)), torch.randn(8, 5)
+
+
+def signs(loss: Callable[..., Tensor]) -> list[int]:
+    z, y, v = Z.clone().requires_grad_(), Y.clone(), V.clone()
+    trace = Trace(followed=True)
+    inside = Interception(trace, lambda call: None, 0)
+    lineage = Lineage(trace, (y, v), True)
+    with likelihoods(inside, lineage.signs), FollowingMode(inside, lineage):
+        out = loss(z, y, v)
+    inside.tell()
+    found = lineage.signs.of(out)
+    assert bool(wrong_terms(found)) is (set(found.values()) == {-1} and any(t.certain for t in found))
+    return list(found.values())
+
+
+def picked(z: Tensor, y: Tensor) -> Tensor:
+    return z.log_softmax(1).gather(1, y[:, None]).squeeze(1)
+
+
+LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
+    "plain": (lambda z, y, v: F.cross_entropy(z, y), [1]),
+    "minus": (lambda z, y, v: -F.cross_entropy(z, y) / 3, [-1]),
+    "from one": (lambda z, y, v: 1 - F.cross_entropy(z, y), [-1]),
+    "to one": (lambda z, y, v: F.cross_entropy(z, y) - 1, [1]),
+    "minus twice": (lambda z, y, v: -(-2.0 * F.cross_entropy(z, y)), [1]),
+    "zero": (lambda z, y, v: 0 * F.cross_entropy(z, y), []),
+    "rsub": (lambda z, y, v: torch.rsub(F.cross_entropy(z, y), 1), [-1]),
+    "of a penalty": (lambda z, y, v: z.square().mean() - F.mse_loss(z, v), [-1]),
+    "of another": (lambda z, y, v: (z * v).mean() - F.mse_loss(z, v), [-1]),
+    "difference": (lambda z, y, v: F.cross_entropy(z, y) - F.mse_loss(z, v), [1, -1]),
+    "alpha": (lambda z, y, v: torch.add(z.mean(), F.mse_loss(z, v), alpha=-1), []),
+    "in place": (lambda z, y, v: (0.0 * z.sum()).add_(F.mse_loss(z, v)).neg_(), [-1]),
+    "in place lost": (lambda z, y, v: F.mse_loss(z, v).mul(1).exp_(), []),
+    "own sum": (lambda z, y, v: sum([F.mse_loss(z, v), F.cross_entropy(z, y)]), [1, 1]),
+    "stack": (lambda z, y, v: torch.stack([-F.mse_loss(z, v), -F.l1_loss(z, v)]).mean(), [-1, -1]),
+    "self": (lambda z, y, v: F.mse_loss(z, v) - F.mse_loss(z, v), [1, -1]),
+    "cancelled": (lambda z, y, v: (lambda a: a - 2 * a)(F.mse_loss(z, v)), []),
+    "tensor factor": (lambda z, y, v: F.mse_loss(z, v) * torch.tensor(-2.0), [-1]),
+    "learned factor": (lambda z, y, v: -F.mse_loss(z, v) * z.sum().exp(), []),
+    "reciprocal": (lambda z, y, v: -1 / F.mse_loss(z, v), []),
+    "exponential": (lambda z, y, v: (-F.mse_loss(z, v)).exp(), []),
+    "doubtful weights": (lambda z, y, v: -(F.mse_loss(z, v, reduction="none") * v.abs()).mean(), [-1]),
+    "signed weights": (lambda z, y, v: -(F.mse_loss(z, v, reduction="none") * v).mean(), []),
+    "own target": (lambda z, y, v: -F.mse_loss(z, z.detach() + 1), [-1]),
+    "no likelihood": (lambda z, y, v: z.log_softmax(1).mean(), []),
+    "gather": (lambda z, y, v: picked(z, y).mean(), [-1]),
+    "gather, minus": (lambda z, y, v: -picked(z, y).sum() / len(y), [1]),
+    "rows": (lambda z, y, v: z.log_softmax(1)[y].mean(), []),
+    "pairs": (lambda z, y, v: z.log_softmax(1)[torch.arange(8), y].mean(), [-1]),
+    "own labels": (lambda z, y, v: picked(z, z.argmax(1)).mean(), []),
+    "weighed": (lambda z, y, v: (picked(z, y) * v[:, 0].abs()).mean(), []),
+    "one hot": (lambda z, y, v: (F.one_hot(y, 5) * z.log_softmax(1)).sum(), [-1]),
+    "soft": (lambda z, y, v: (z.log_softmax(1) * v.softmax(1)).sum(1).mean(), [-1]),
+    "no labels": (lambda z, y, v: (z.log_softmax(1) * v.abs()).sum(1).mean(), []),
+    "entropy": (lambda z, y, v: (z.softmax(1) * z.log_softmax(1)).sum(1).mean(), []),
+    "normal": (lambda z, y, v: D.Normal(z, 1.0).log_prob(v).sum(1).mean(), [-1]),
+    "normal, minus": (lambda z, y, v: -D.Independent(D.Normal(z, 1.0), 1).log_prob(v).mean(), [1]),
+    "bernoulli": (lambda z, y, v: D.Bernoulli(logits=z).log_prob((v > 0).float()).mean(), [-1]),
+    "sampled": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).sample()).mean(), []),
+    "reparametrised": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).rsample() + v).mean(), []),
+    "ratio": (lambda z, y, v: (D.Normal(z, 1.0).log_prob(v) - D.Normal(v, 1.0).log_prob(v)).exp().mean(), []),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_signs(name: str) -> None:
+    torch.manual_seed(0)
+    loss, expected = LOSSES[name]
+    assert signs(loss) == expected
+
+
+def test_weights_and_targets_of_ones_own_leave_a_doubt() -> None:
+    for name in ("doubtful weights", "own target", "of another"):
+        trace = Trace(followed=True)
+        inside, lineage = Interception(trace, lambda call: None, 0), Lineage(trace, (v := V.clone(),), True)
+        with FollowingMode(inside, lineage):
+            out = LOSSES[name][0](Z.clone().requires_grad_(), Y, v)
+        assert list(lineage.signs.of(out).values()) == [-1]
+        assert not wrong_terms(lineage.signs.of(out))
+
+
+def test_distributions_are_left_as_they_were() -> None:
+    class Own(D.Normal):
+        def log_prob(self, value: Tensor) -> Tensor:
+            return super().log_prob(value) + 1
+
+    kinds = (D.Normal, D.Categorical, D.MixtureSameFamily, Own)
+    before = [vars(kind)["log_prob"] for kind in kinds]
+    lineage = Lineage(Trace(), (), True)
+    scope = likelihoods(Interception(Trace(), lambda call: None, 0), lineage.signs)
+    during = []
+
+    def fails() -> None:
+        with scope:
+            during.extend(vars(kind)["log_prob"] for kind in kinds)
+            D.Bernoulli(0.5, validate_args=True).log_prob(torch.tensor(2.0))
+
+    with pytest.raises(ValueError, match="within the support"):
+        fails()
+    assert not set(during) & set(before)
+    assert [vars(kind)["log_prob"] for kind in kinds] == before

@@ -1,0 +1,234 @@
+"""Losses and log-likelihoods of the batch's own data, followed to the step's loss with their signs.
+
+Only what keeps a sign for certain is followed: sums, means, differences, views, numbers as factors. Everything else
+ends the trail, so that what a loss is made of is known or not said.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import isfunction
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from .calls import LossCall, Marks, Trace, tensors_of
+from .inside import Inside
+from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .operations import VIEWS
+from .site import user_line
+
+JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
+"""Losses that nobody enlarges for the batch's own targets."""
+KEEPS = VIEWS | {
+    *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),
+    *("cat", "stack", "hstack"),
+}
+ADDS = ("add", "__radd__", "__iadd__")
+SUBTRACTS = ("sub", "subtract", "rsub", "__rsub__")
+FLIPS = ("neg", "negative", "__neg__")
+MULTIPLIES = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide")
+PICKS = ("gather", "take_along_dim", "__getitem__")
+LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
+SQUASHES = ("softmax", "sigmoid")
+ROUNDING = 1e-3
+MOST = 1 << 16
+"""Weights whose values are looked at."""
+
+
+@dataclass(frozen=True, eq=False)
+class Term:
+    """One part of a loss that has a right sign.
+
+    Attributes:
+        function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
+        where: the user's line. call: the loss call, None for a likelihood.
+        certain: is the other sign a fault, whatever else is meant?
+    """
+
+    function: str
+    where: str
+    certain: bool = True
+    call: LossCall | None = None
+
+
+Terms = Mapping[Term, int]
+"""Sign by term: 1 where the loss grows with the misfit, -1 where it falls."""
+
+
+class Signs:
+    """Follows terms through one step. ``is_data``: is a tensor made from the batch?"""
+
+    def __init__(self, trace: Trace, is_data: Callable[[Tensor], bool]) -> None:
+        self._trace, self._is_data = trace, is_data
+        self._terms: Marks[Terms] = Marks()
+        self._logs: Marks[str] = Marks()
+        self._probabilities: Marks[str] = Marks()
+
+    def _is_given(self, tensor: Tensor) -> bool:
+        """Is it data of the batch, and nothing that a trained part has made?"""
+        return self._is_data(tensor) and not tensor.requires_grad and self._trace.cuts.get(tensor) is None
+
+    def of(self, tensor: Any) -> Terms:
+        """The terms whose weighted sum this is, as far as it is known."""
+        return self._terms.get(tensor) or {}
+
+    def called(self, call: LossCall) -> None:
+        """A loss function was called."""
+        target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
+        if isinstance(call.value, Tensor) and call.value.requires_grad:
+            given = any(isinstance(t, Tensor) and self._is_given(t) for t in (target, call.input))
+            self._terms.put(call.value, {Term(call.name, call.where, call.name in JUDGED and given, call): 1})
+
+    def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:
+        """``distribution.log_prob(value)`` was called."""
+        if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self._is_given(value):
+            self._terms.put(result, {Term(f"{type(distribution).__name__}.log_prob", user_line()): -1})
+
+    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor, plain: bool = True) -> None:
+        """An operation has run; ``plain``: without options that change what it does to a sign."""
+        if not out.requires_grad:
+            return
+        known = [self.of(t) for t in inputs]
+        if any(known):
+            found = self._sum(name, args, known, inputs) if plain else {}
+            if any(not k and t.requires_grad and self._is_data(t) for k, t in zip(known, inputs, strict=True)):
+                found = _beside_others(found)
+            self._terms.put(out, found)
+            return
+        squashed = self._probabilities.get(inputs[0]) if inputs else None
+        if name in LOGS:
+            if name != "log" or squashed:
+                self._logs.put(out, f"log of a {squashed}" if name == "log" else name)
+        elif name in SQUASHES:
+            self._probabilities.put(out, name)
+        elif squashed and (name in VIEWS or (name in ADDS and len(inputs) == 1)):
+            self._probabilities.put(out, squashed)
+        else:
+            self._note_picked(name, args, inputs, out)
+
+    def _sum(self, name: str, args: tuple[Any, ...], known: list[Terms], inputs: list[Tensor]) -> Terms:
+        if name in ADDS or name in KEEPS:
+            return _joined(known)
+        if name in FLIPS:
+            return _times(known[0], -1)
+        if name in SUBTRACTS:
+            first = isinstance(args[0], Tensor) and bool(self.of(args[0])) and name in ("sub", "subtract")
+            left, right = (known[0], known[1:]) if first else ({}, known)
+            if name == "rsub":
+                left, right = ({}, known[:1]) if len(known) == 1 else (known[1], known[:1])
+            return _joined([left, *(_times(k, -1) for k in right)])
+        if name in MULTIPLIES and len(args) > 1:
+            whole = [i for i, k in enumerate(known) if k]
+            if len(whole) == 1 and (name not in ("div", "divide", "true_divide") or args[0] is inputs[whole[0]]):
+                factors = [a for a in args[:2] if a is not inputs[whole[0]]]
+                return _weighed(known[whole[0]], factors[0]) if len(factors) == 1 else {}
+        return {}
+
+    def _note_picked(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+        """A logarithm of probabilities meets the labels: it is their likelihood from here on."""
+        log = self._logs.get(inputs[0]) if inputs else None
+        others = inputs[1:]
+        if log is None and name in MULTIPLIES and len(inputs) == 2:
+            log, others = self._logs.get(inputs[1]), inputs[:1]
+        if log is None:
+            return
+        given = [t for t in others if self._is_given(t)]
+        picks = name in PICKS and any(not t.is_floating_point() and t.dtype != torch.bool for t in given)
+        if name == "__getitem__":
+            picks = picks and isinstance(args[1], tuple) and len(list(tensors_of(args[1], 1))) > 1
+        weighs = name in ("mul", "multiply", "__rmul__") and len(given) == len(others) == 1
+        if picks or (weighs and _are_labels(given[0], "softmax" in log)):
+            self._terms.put(out, {Term(log, user_line()): -1})
+        elif name in VIEWS and not given:
+            self._logs.put(out, log)
+
+
+def wrong_terms(terms: Terms) -> list[Term]:
+    """Those with the wrong sign, where none has the right one: a difference of two is meant."""
+    return [] if 1 in terms.values() else [term for term in terms if term.certain]
+
+
+def _joined(several: list[Terms]) -> Terms:
+    found: dict[Term, int] = {}
+    for terms in several:
+        for term, sign in terms.items():
+            if found.setdefault(term, sign) != sign:
+                return {}
+    return found
+
+
+def _beside_others(terms: Terms) -> Terms:
+    """Beside an objective of another kind a loss may be enlarged on purpose."""
+    return {t if t.call is None else replace(t, certain=False): sign for t, sign in terms.items()}
+
+
+def _times(terms: Terms, sign: int) -> Terms:
+    return {term: sign * s for term, s in terms.items()}
+
+
+def _weighed(terms: Terms, factor: Any) -> Terms:
+    """What is left after a factor: a number keeps all, weights that are nowhere negative the losses, with a doubt."""
+    if not isinstance(factor, Tensor):
+        number = float(factor) if isinstance(factor, (int, float)) else math.nan
+    elif factor.requires_grad or not 0 < factor.numel() <= MOST:
+        return {}
+    elif factor.numel() == 1:
+        number = float(factor)
+    else:
+        fine = bool((factor >= 0).all()) and all(term.call is not None for term in terms)
+        return {replace(term, certain=False): sign for term, sign in terms.items()} if fine else {}
+    return _times(terms, 1 if number > 0 else -1) if number > 0 or number < 0 else {}
+
+
+def _are_labels(weights: Tensor, over_classes: bool) -> bool:
+    """Are these probabilities of classes, or labels and masks between 0 and 1?"""
+    if not 0 < weights.numel() <= MOST or not weights.ndim:
+        return False
+    values = weights.detach().float()
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        return False
+    return not over_classes or bool(((values.sum(-1) - 1).abs() < ROUNDING).all())
+
+
+@contextmanager
+def likelihoods(inside: Inside, signs: Signs) -> Iterator[None]:
+    """Tells ``signs`` of each ``log_prob`` of torch's distributions, and of subclasses, that the user calls."""
+    depth = 0
+
+    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def log_prob(self: Distribution, *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            depth += 1
+            try:
+                out = real(self, *args, **kwargs)
+            finally:
+                depth -= 1
+            if not depth and args:
+                inside.do(signs.likelihood, self, args[0], out)
+            return out
+
+        return log_prob
+
+    real = {k: vars(k)["log_prob"] for k in set(_kinds(Distribution)) if isfunction(vars(k).get("log_prob"))}
+    mine = {kind: wrapped(function) for kind, function in real.items()}
+    for kind, function in mine.items():
+        setattr(kind, "log_prob", function)  # noqa: B010
+    try:
+        yield
+    finally:
+        for kind, function in mine.items():
+            if vars(kind).get("log_prob") is function:
+                setattr(kind, "log_prob", real[kind])  # noqa: B010
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    yield kind
+    below: type
+    for below in type.__subclasses__(kind):
+        yield from _kinds(below)
