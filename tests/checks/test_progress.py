@@ -9,8 +9,8 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.leaks import too_good_too_soon
 from sanity_watchdog.checks.progress import diverging_loss, loss_spike, non_finite_loss, stuck_at_chance
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.progress import LeakedTarget, Learning, Losses, LossFinite, Score
-from sanity_watchdog.observe.hazards import CTC
+from sanity_watchdog.evidence.progress import Culprit, LeakedTarget, Learning, Losses, LossFinite, Score
+from sanity_watchdog.observe.hazards import CTC, MASKED
 
 LN10 = math.log(10)
 AT = (0, 1, 2, 3, 5, 8, 13, 21, 34)
@@ -42,6 +42,20 @@ NAN = LossFinite(batch=7, value=math.nan, earlier=(2.3, 2.1, 1.9), size=32, usua
 SPIKE = Losses(values=(*(0.5,) * 40, 9.0, 0.6), last=41, fresh=13)
 LEAK = LeakedTarget(path="batch[0]", column=3, telling=1, counts=(4, 3, 5, 4, 6, 2, 4, 4), samples=32, features=20)
 
+CULPRITS = (
+    Culprit("softmax", "model.py:12", -math.inf, 2.1),
+    Culprit("multi_head_attention_forward", "model.py:12", -2.4, 2.1),
+    Culprit("cross_entropy", "train.py:31", -2.4, 2.1),
+    Culprit("poisson_nll_loss", "train.py:31", -0.7, 2.1),
+    Culprit("log", "train.py:31", -0.7, 2.1),
+    Culprit("log", "train.py:31", 0.0, 1.0),
+    Culprit("sqrt", "train.py:31", -1e-9, 1.0),
+    Culprit("exp", "train.py:31", -3.0, 312.0),
+    Culprit("div", "train.py:31", 0.0, 4.0),
+    Culprit("acos", "train.py:31", -0.2, 1.0000001),
+    Culprit("pow", "train.py:31", -0.2, 1.0),
+)
+
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, FLAT),
     (stuck_at_chance, PLATEAU),
@@ -57,6 +71,9 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (non_finite_loss, replace(NAN, hazards=("a square root, whose slope at 0 is infinite",))),
     (non_finite_loss, replace(NAN, value=math.inf, hazards=(CTC,))),
     (non_finite_loss, replace(NAN, recovered=True)),
+    (non_finite_loss, replace(NAN, hazards=(MASKED, "a logarithm"))),
+    (non_finite_loss, replace(NAN, hazards=("an exponential, infinite above e^88",))),
+    *((non_finite_loss, replace(NAN, batch=0, earlier=(), culprit=culprit)) for culprit in CULPRITS),
     (loss_spike, SPIKE),
     (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0)),
     (diverging_loss, RISING),

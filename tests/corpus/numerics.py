@@ -146,3 +146,55 @@ def division_by_an_empty_class() -> Run:
 @fault("WD401")
 def fp16_asked_for_on_a_cpu() -> Run:
     return Classifier(), loader(*blobs()), {"precision": "16-mixed"}
+
+
+@fault("WD142", also=("WD211", "WD303"))
+def attention_over_empty_sequences(fixed: bool) -> Run:
+    class Attends(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(8, 4))
+            self.ask, self.answer = nn.Linear(8, 8), nn.Linear(8, 8)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, length, y = batch
+            empty = torch.arange(x.shape[1]) >= length[:, None].clamp(min=int(fixed))
+            match = self.ask(x) @ self.answer(x).transpose(1, 2)
+            seen = match.masked_fill(empty[:, None], -torch.inf).softmax(-1) @ x
+            return self.loss(self.net(seen.mean(1)), y)
+
+    x, y = tones()
+    length = torch.randint(1, 20, (len(x),))
+    length[::40] = 0
+    return Attends(), loader(x, length, y), {}
+
+
+@fault("WD142", also=("WD211", "WD303"))
+def rates_that_go_negative(fixed: bool) -> Run:
+    x, y = line()
+    net = nn.Sequential(mlp(12, 1), nn.Softplus() if fixed else nn.Identity(), nn.Flatten(0))
+    return Classifier(net, nn.PoissonNLLLoss(log_input=False), lr=3e-3), loader(x, torch.poisson((y / 2).exp())), {}
+
+
+@fault("WD142", also=("WD101", "WD211", "WD303"))
+def weights_of_other_classes() -> Run:
+    x, y = blobs(k=10)
+    weight = torch.tensor([0.0] * 5 + [2.0] * 5)
+    return Classifier(loss=nn.CrossEntropyLoss(weight)), loader(x, y % 5), {}
+
+
+@fault("WD142", also=("WD211", "WD303", "WD213", "WD144", "WD317"))
+def log_variance_that_overflows(fixed: bool) -> Run:
+    class Encoder(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(4, 12))
+            self.encode = nn.Linear(12, 8)
+            if not fixed:
+                nn.init.normal_(self.encode.weight, std=40.0)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            mean, log_var = self.encode(batch[0]).chunk(2, 1)
+            z = mean + torch.randn_like(mean) * (0.5 * log_var).exp()
+            gap = -0.5 * (1 + log_var - mean.square() - log_var.exp()).sum(1).mean()
+            return F.mse_loss(self.net(z), batch[0]) + 0.01 * gap
+
+    return Encoder(), loader(line()[0]), {}

@@ -42,6 +42,28 @@ def test_what_is_seen_is_without_weights_smoothing_and_reduction(options: Any) -
     assert numbers("cross_entropy", z, y, **options)["seen"] == pytest.approx(F.cross_entropy(z, y).item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("hidden", [-1e4, -1e9, -torch.inf])
+def test_masked_classes_are_no_classes(hidden: float) -> None:
+    torch.manual_seed(0)
+    found = numbers(
+        "cross_entropy", torch.randn(64, 5).masked_fill(torch.arange(5) > 2, hidden), torch.zeros(64).long()
+    )
+    assert found["uniform"] == pytest.approx(math.log(3))
+
+
+def test_large_scores_are_no_masks() -> None:
+    torch.manual_seed(0)
+    z, y = torch.randn(64, 5) * 3e4, torch.randint(0, 5, (64,))
+    found = numbers("cross_entropy", z, y)
+    assert found["uniform"] == pytest.approx(math.log(5))
+    assert found["seen"] == pytest.approx(F.cross_entropy(z, y).item(), rel=1e-5)
+
+
+def test_binary_cross_entropy_of_exactly_zero_and_one() -> None:
+    p, y = torch.tensor([0.0, 1.0, 0.0, 1.0, 0.3]), torch.tensor([0.0, 1.0, 1.0, 0.0, 1.0])
+    assert numbers("binary_cross_entropy", p, y)["seen"] == pytest.approx(F.binary_cross_entropy(p, y).item())
+
+
 def test_soft_targets() -> None:
     torch.manual_seed(0)
     z, q = torch.randn(64, 5) * 2, torch.rand(64, 5).softmax(1)

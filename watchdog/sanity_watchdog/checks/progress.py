@@ -5,6 +5,7 @@ from statistics import median
 
 from ..alerts import Severity, number
 from ..evidence.progress import Learning, Losses, LossFinite
+from .causes import cause
 from .check import Findings, Skip, check
 
 SETTLED = 20
@@ -28,8 +29,6 @@ WORSE, SLACK = 1.5, 1.0
 """A classification loss above ``WORSE`` · chance + ``SLACK`` nats is worse than knowing nothing."""
 FAR = 10.0
 """A regression loss above this many times the variance of its targets is worse than knowing nothing."""
-HUGE, TENFOLD = 1e4, 10.0
-"""A loss before the first NaN that is that large, or that much above the lowest one, overflowed."""
 GROWN = 2.0
 """How far above its start a loss must be that diverges."""
 
@@ -104,36 +103,6 @@ def stuck_at_chance(seen: Learning) -> Findings:
         )
 
 
-def _cause(seen: LossFinite) -> tuple[str, str]:
-    """What made the loss not finite, and the fix; the likeliest first."""
-    logs = [h for h in seen.hazards if h.startswith("log")]
-    half = seen.precision.startswith("16")
-    if seen.bad_input:
-        which = "this batch" if seen.bad_batch == seen.batch else f"batch {seen.bad_batch}"
-        return f"{seen.bad_input} of {which} is not finite", "drop or impute these values where the data are made"
-    if seen.ignored:
-        return "every label is ignored, a mean of nothing", "skip such batches, or divide by max(count, 1)"
-    if seen.size == 1 and seen.usual > 1:
-        return "a batch of one sample, whose deviation is NaN", "drop_last=True, or std(correction=0) with an epsilon"
-    if logs:
-        return f"{logs[0]}, which rounds to 0", "use log_softmax, logsigmoid or cross_entropy on the logits"
-    if half:
-        return (
-            "float16: above 65504, or an epsilon below 6e-8 that is 0",
-            "use bf16, or an epsilon of at least 1e-4; keep divisions and sums in float32",
-        )
-    earlier = seen.earlier
-    if (earlier and earlier[-1] > HUGE) or (len(earlier) > 1 and earlier[-1] > TENFOLD * max(min(earlier), 1e-12)):
-        grown = f"it had grown from {number(min(earlier))} to" if len(earlier) > 1 else "the one before was"
-        return f"{grown} {number(earlier[-1])}", "lower the learning rate, clip gradients, scale down the last layer"
-    ctc = next((h for h in seen.hazards if "ctc_loss" in h), "")
-    if ctc and seen.value == math.inf:
-        return ctc, "check input_lengths and target_lengths; zero_infinity=True for a few such samples"
-    if seen.hazards:
-        return f"possibly {seen.hazards[0]}", f"add an epsilon there: {', '.join(seen.hazards)}"
-    return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
-
-
 @check(
     "WD142",
     "non-finite-loss",
@@ -145,9 +114,9 @@ def non_finite_loss(seen: LossFinite) -> Findings:
     """The loss became NaN or infinite; the first such batch, and why.
 
     **What it sees.** The loss of every batch, kept on the device and read at samples. The cause is looked for in this
-    order: NaN in the batch, all labels ignored, a batch of one sample, a logarithm of a softmax or sigmoid in the first
-    step's graph, float16, losses that grew before, other operations that can divide by zero. Else it says that the
-    cause is unknown.
+    order: NaN in the batch, all labels ignored, a batch of one sample, the first operation that made NaN or infinity of
+    finite numbers where the first step was followed, a logarithm of a softmax or sigmoid in its graph, float16, losses
+    that grew before, other operations that can divide by zero. Else it says that the cause is unknown.
 
     **Why it matters.** The gradients of such a batch are NaN, and after the step so are all weights they reach.
 
@@ -165,13 +134,14 @@ def non_finite_loss(seen: LossFinite) -> Findings:
     """
     if seen.batch < 0:
         return
-    cause, fix = _cause(seen)
+    why, fix = cause(seen)
     value = "NaN" if math.isnan(seen.value) else number(seen.value)
     yield non_finite_loss.alert(
         seen,
-        f"loss is {value} in batch {seen.batch}: {cause}"[:99],
+        f"loss is {value} in batch {seen.batch}: {why}"[:99],
         severity=Severity.WARNING if seen.recovered else None,
         hint=fix,
+        where=seen.culprit.where if seen.culprit is not None else "",
         evidence={
             "batch": seen.batch,
             "batch_size": seen.size,

@@ -76,6 +76,17 @@ class Losses(Evidence):
     highest: float = math.nan
 
 
+@dataclass(frozen=True)
+class Culprit:
+    """An operation that made NaN or infinity of finite numbers. ``low``, ``high``: their extremes, of a divisor the
+    magnitudes; ``low`` is minus infinity where a mask went in. ``where``: the user's line."""
+
+    operation: str
+    where: str = ""
+    low: float = math.nan
+    high: float = math.nan
+
+
 @dataclass(frozen=True, kw_only=True)
 class LossFinite(Evidence):
     """The first loss that is not finite, with what was seen around it.
@@ -88,6 +99,7 @@ class LossFinite(Evidence):
         ignored: did every label of the batch equal ``ignore_index``?
         precision: of the Trainer.
         hazards: operations of the first step's graph that can divide by zero or take its logarithm.
+        culprit: the operation that was seen to do it.
     """
 
     batch: int = -1
@@ -101,6 +113,7 @@ class LossFinite(Evidence):
     ignored: bool = False
     precision: str = "32-true"
     hazards: tuple[str, ...] = ()
+    culprit: Culprit | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

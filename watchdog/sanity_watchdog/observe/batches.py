@@ -1,5 +1,6 @@
 """Tensors of a batch, whatever its structure, with the path by which the user reaches them."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -84,3 +85,10 @@ def _walk(
         seen.add(id(value))
         for name, item in vars(value).items():
             yield from _walk(item, f"{path}.{name}", (*steps, (False, name)), depth - 1, seen)
+
+
+def length_of(found: list[Element]) -> tuple[Step, ...]:
+    """Where a tensor is whose length is the number of samples: the length that most tensors have."""
+    lengths = Counter(len(e.tensor) for e in found if e.tensor.ndim)
+    usual = lengths.most_common(1)[0][0] if lengths else 0
+    return next((e.steps for e in found if e.tensor.ndim and len(e.tensor) == usual), ())

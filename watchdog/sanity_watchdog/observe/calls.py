@@ -8,12 +8,15 @@ whole there, in manual optimisation it may have been freed); it is emptied in ``
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread
 from .suspects import Seen
+
+if TYPE_CHECKING:
+    from .culprits import Culprits
 
 Fact = TypeVar("Fact")
 
@@ -122,6 +125,7 @@ class Trace:
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
+        culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """
@@ -138,6 +142,7 @@ class Trace:
     read: Cut | None = None
     left: bool = False
     drawn_at: str = ""
+    culprits: "Culprits | None" = None
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)
 
@@ -153,6 +158,7 @@ class Trace:
             call.value = call.head = None
         self.frontier.clear()
         self.suspects.clear()
+        self.culprits = None
         self.cuts = Marks()
         self.known = Marks()
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
+from .culprits import Culprits
 from .obstacles import saved_tensor_hooks
 from .operations import (
-    ACTIVATIONS,
     DRAWS,
     FROM_HOST,
     HOOKS,
@@ -27,6 +27,7 @@ from .operations import (
     SUBTRACTS,
     VIEWS,
 )
+from .origins import origin_of
 from .pairs import Pairs, averaged, compared, pairs_of
 from .signs import Signs
 from .site import user_line
@@ -102,6 +103,8 @@ class Lineage:
         self._trace = trace
         self._scored = scored
         self._training = training
+        if training:
+            trace.culprits = Culprits()
         self._facts: Marks[Fact] = Marks()
         self.signs = Signs(trace, lambda t: self.of(t).data)
         for tensor in tensors_of(batch):
@@ -170,6 +173,8 @@ class Lineage:
         self._trace.causal |= keeps_order(name, args, kwargs)
         if self._training:
             self._note_cut(name, inputs, out)
+            if self._trace.culprits is not None:
+                self._trace.culprits.note(name, inputs, out)
             self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
@@ -181,7 +186,7 @@ class Lineage:
         mixes = name in MIXING
         fact = Fact(
             data=data,
-            origin=self._origin(name, args, kwargs, out) or (first.origin if name in VIEWS else None),
+            origin=origin_of(name, args, kwargs, out) or (first.origin if name in VIEWS else None),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),
@@ -230,17 +235,6 @@ class Lineage:
         self._put_known(target, self._is_known(target, written=True) and all(map(self._is_known, others)))
         if any(self.of(t).data for t in sources):
             self._facts.put(target, replace(self.of(target), data=True))
-
-    def _origin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
-        plain = name.replace("log_sigmoid", "logsigmoid")
-        if plain not in ACTIVATIONS:
-            return None
-        axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
-        if plain not in ("softmax", "log_softmax"):
-            axis = None
-        elif axis is None:
-            axis = 0 if out.ndim in (0, 1, 3) else 1
-        return Origin(plain, tuple(out.shape), axis if axis is None else axis % max(out.ndim, 1), user_line())
 
     @staticmethod
     def _weight(inputs: list[Tensor]) -> Tensor | None:

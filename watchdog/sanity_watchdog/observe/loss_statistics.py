@@ -13,11 +13,15 @@ from .calls import LossCall
 
 MASKED = -9e3
 """Scores at or below this are closed classes (masks use -1e4, -1e9 or -inf), not opinions."""
+LARGE, NEVER = 1e3, -1e30
+"""Open scores beyond ``LARGE`` show a scale at which -1e4 is a score like others."""
 CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
 BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 
+LEAST_LOG = -100.0
+"""Where ``binary_cross_entropy`` stops taking logarithms."""
 LABELS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
@@ -155,7 +159,7 @@ def _shape_of_rows(part: Tensor, whole: bool) -> Numbers:
 def _excess(z: Tensor, truth: Tensor, ignore: int) -> Numbers:
     """The loss of each row as ln k + spread + fit, with one residual per sample for the standard error."""
     k = z.shape[-1]
-    is_open = ~(z <= MASKED)
+    is_open = ~(z <= closed_below(z))
     width = is_open.sum(-1).clamp_min(1)
     mean = torch.where(is_open, z, 0.0).sum(-1) / width
     uniform = width.float().log()
@@ -187,6 +191,12 @@ def _excess(z: Tensor, truth: Tensor, ignore: int) -> Numbers:
         "common": column.logsumexp(0) - column.mean() - math.log(k),
         "top_class": column.argmax(),
     } | standard_error(loss, counts)
+
+
+def closed_below(z: Tensor) -> Tensor:
+    """Scores at or below this are closed classes. Where others are of that size, too, only infinity is."""
+    high = torch.where(z > MASKED, z.abs(), 0.0).amax()
+    return torch.where(high > LARGE, NEVER, MASKED)
 
 
 def scores_alone(scores: Tensor, axis: int) -> Numbers:
@@ -232,8 +242,11 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbe
     z = (scores[::step] if scores.ndim else scores.reshape(1)).float()
     y = (target[::step] if target.ndim else target.reshape(1)).float()
     if call.name == "binary_cross_entropy":
-        z = torch.logit(z.clamp(0, 1), 1e-12)
-    loss = F.softplus(z) - y * z
+        p = z.clamp(0, 1)
+        sure, doubt = (log.clamp_min(LEAST_LOG) for log in (p.log(), torch.log1p(-p)))
+        z, loss = sure - doubt, -(y * sure + (1 - y) * doubt)
+    else:
+        loss = F.softplus(z) - y * z
     options = call.arguments
     if target.numel() <= bounded.LIMIT:
         weights = options.get("weight"), options.get("pos_weight")

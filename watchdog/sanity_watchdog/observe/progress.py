@@ -11,11 +11,11 @@ from torch import Tensor
 
 from ..evidence.base import Evidence
 from ..evidence.data import Finiteness, LabelOrder
-from ..evidence.progress import Losses, LossFinite
+from ..evidence.progress import Culprit, Losses, LossFinite
 from ..evidence.readings import Unseen
 from ..evidence.targets import TargetRange
 from . import loaders
-from .batches import Element, Step, elements, follow
+from .batches import Step, elements, follow, length_of
 from .hazards import hazards
 from .labels import Labels
 from .ledger import READABLE, Column, Ledger, number_on_host, unrolled
@@ -44,6 +44,7 @@ class Seen:
     dropped_highest: float = math.nan
     bad_input: tuple[str, int] = ("", -1)
     failure: LossFinite | None = None
+    culprits: dict[int, Culprit | None] = field(default_factory=dict)
     order: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=ORDER))
 
 
@@ -87,7 +88,7 @@ class Progress(Observer):
         if self._sums is None:
             found = elements(at.data)
             self._sums = Sums(self._ledger, found)
-            self._length = _length(found)
+            self._length = length_of(found)
         row = at.batch % self._ledger.rows
         length = follow(at.data, self._length) if self._length else None
         self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
@@ -123,13 +124,15 @@ class Progress(Observer):
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._hazards is None:
-            self._hazards = hazards(loss)
+            self._hazards = hazards(loss, at.trace is not None and at.trace.causal)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.trace is not None:
             self._scores.look(at, self._samples)
             if self._scores.labels.wanted:
                 self._scores.labels.open(self._ledger, at.data, at.batch % self._ledger.rows, at.batch)
+            if at.trace.culprits is not None:
+                self._seen.culprits[at.batch] = at.trace.culprits.behind(loss_of(output))
         if at.sync and at.run.automatic:
             self._note_loss(at, output, 1 / at.run.accumulate)
             self._ask(at)
@@ -259,6 +262,7 @@ class Progress(Observer):
             ignored=self._scores.labels.all_ignored(batch),
             precision=at.run.precision,
             hazards=self._hazards or (),
+            culprit=self._seen.culprits.get(batch),
             **at.tags(),
         )
 
@@ -291,10 +295,3 @@ def _batch_of(failure: LossFinite | None) -> int:
 
 def _larger(a: float, b: float) -> float:
     return b if math.isnan(a) or b > a else a
-
-
-def _length(found: list[Element]) -> tuple[Step, ...]:
-    """Where a tensor is whose length is the number of samples: the length that most tensors have."""
-    lengths = Counter(len(e.tensor) for e in found if e.tensor.ndim)
-    usual = lengths.most_common(1)[0][0] if lengths else 0
-    return next((e.steps for e in found if e.tensor.ndim and len(e.tensor) == usual), ())

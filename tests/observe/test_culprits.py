@@ -1,0 +1,86 @@
+"""The operation that made a loss NaN or infinite in the first step."""
+
+import inspect
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sanity_watchdog.alerts import Alert
+from sanity_watchdog.observe.culprits import Culprits
+from tests.runs import Classifier, Manual, loader, watched
+
+
+def masked(z: Tensor, y: Tensor) -> Tensor:
+    shut = (torch.arange(len(y)) == 2)[:, None]
+    return (z.masked_fill(shut, -torch.inf).softmax(1) * z).mean()
+
+
+LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
+    "mask": (masked, "softmax of a row that is masked throughout"),
+    "logarithm of scores": (lambda z, y: F.nll_loss(torch.log(z), y), "log of negative values, down to -"),
+    "logarithm of nothing": (lambda z, y: (0 * z.exp()).log().mean(), "log of 0"),
+    "exponential": (lambda z, y: (1e4 * z).exp().mean(), "exp of "),
+    "root": (lambda z, y: z.sqrt().mean(), "sqrt of -"),
+    "division": (lambda z, y: (z / (z.relu() * 0)).mean(), "a division by 0"),
+    "reciprocal": (lambda z, y: (1 / (z * 0)).mean(), "a division by 0"),
+    "angle": (lambda z, y: (1.5 + z.sigmoid()).acos().mean(), "acos of 1."),
+    "rate": (lambda z, y: F.poisson_nll_loss(z[:, 0], y.float(), log_input=False), "rates down to -"),
+    "weights": (lambda z, y: F.cross_entropy(z, y, torch.zeros(5)), "weights that sum to 0"),
+}
+
+
+def run(loss: Callable[[Tensor, Tensor], Tensor], kind: type[Classifier] = Classifier) -> Alert:
+    torch.manual_seed(0)
+    dog = watched(kind(nn.Linear(6, 5), loss), loader(torch.randn(64, 6), torch.randint(0, 5, (64,))), max_steps=2)
+    assert not dog.summary.broken
+    return next(a for a in dog.alerts if a.code == "WD142")
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_it_is_named_with_its_line(name: str) -> None:
+    loss, words = LOSSES[name]
+    alert = run(loss)
+    assert words in alert.message
+    assert alert.where.partition(":")[0].endswith("test_culprits.py")
+
+
+def test_attention_over_nothing() -> None:
+    attend = nn.MultiheadAttention(5, 1, batch_first=True)
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        x = z[:, None].expand(-1, 3, -1)
+        return attend(x, x, x, key_padding_mask=(y == y[0])[:, None].expand(-1, 3))[0].mean()
+
+    assert "masked throughout" in run(loss).message
+
+
+def test_a_line_of_a_function_is_the_users() -> None:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        spread = (1e4 * z).exp()
+        return (spread - spread.square()).mean()
+
+    line = inspect.getsourcelines(loss)[1] + 1
+    assert run(loss).where.endswith(f":{line}")
+
+
+def test_infinity_that_does_no_harm_and_what_came_in_broken_are_no_culprits() -> None:
+    zero, nan, masked_scores = torch.zeros(3), torch.tensor([1.0, torch.nan]), torch.tensor([[-torch.inf, 1.0]])
+    culprits = Culprits()
+    culprits.note("softmax", [masked_scores], masked_scores.softmax(1))
+    culprits.note("log_softmax", [masked_scores], masked_scores.log_softmax(1))
+    culprits.note("exp", [nan], nan.exp())
+    culprits.note("add", [zero], zero / zero)
+    culprits.note("exp_", [zero], zero)
+    assert culprits.first() is None
+    culprits.note("div", [torch.ones(3), zero], torch.ones(3) / zero)
+    found = culprits.first()
+    assert found is not None
+    assert (found.operation, found.low) == ("div", 0)
+
+
+def test_manual_optimisation_returns_no_loss_to_ask_about() -> None:
+    with pytest.raises(StopIteration):
+        run(LOSSES["root"][0], Manual)
