@@ -18,6 +18,7 @@ FAULTS = {
     "tiny-rate": ("WD316", "a learning rate of 1e-9"),
     "huge-rate": ("WD317", "a learning rate of 1 for Adam"),
     "swapped-betas": ("WD318", "betas=(0.999, 0.9)"),
+    "new-optimizer-every-epoch": ("WD511", "an optimizer made in on_train_epoch_start, whose moments begin anew"),
     "reset-every-epoch": ("WD320", "layers initialised in on_train_epoch_start instead of once"),
     "weights-decay-away": ("WD319", "an L2 penalty whose weight of 10 is meant for the mean, not for the sum"),
 }
@@ -38,6 +39,8 @@ class Digits(L.LightningModule):
     def on_train_epoch_start(self) -> None:
         if self.case.broken("reset-every-epoch"):
             self.initialise()
+        if self.case.broken("new-optimizer-every-epoch"):
+            self.trainer.optimizers = [torch.optim.AdamW(self.parameters(), lr=1e-3)]
 
     def initialise(self) -> None:
         for module in self.net:

@@ -33,6 +33,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, batches=16, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, batches=3, backwards=0, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, automatic=True)),
+    (step_without_update, replace(MANUAL, moved=True)),
     (step_without_update, IDLE),
     (step_without_update, replace(IDLE, idle=(0, 2), epochs=0, ended=True)),
     (shared_metric, used(SHARED)),

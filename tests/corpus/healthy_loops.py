@@ -6,10 +6,10 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging
 from torch import nn
-from torch.optim import AdamW
+from torch.optim import SGD, Adam, AdamW
 from torch.optim import lr_scheduler as lrs
 
-from tests.runs import Classifier, blobs, loader
+from tests.runs import Classifier, Manual, blobs, loader
 
 from .case import Run, healthy
 
@@ -89,3 +89,27 @@ def initialised_when_training_starts() -> Run:
                     nn.init.zeros_(part.bias)
 
     return Initialises(), loader(*blobs()), {}
+
+
+@healthy
+def one_optimizer_after_another() -> Run:
+    class Changes(Classifier):
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch == 2:
+                self.trainer.optimizers = [SGD(self.parameters(), 1e-2, momentum=0.9)]
+
+    return Changes(), loader(*blobs()), {}
+
+
+@healthy
+def inner_optimizers_and_an_outer_one() -> Run:
+    class Inner(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            inner = Adam(self.net.parameters(), 1e-3)
+            inner.zero_grad()
+            self.loss(self.net(batch[0]), batch[1]).backward()
+            inner.step()
+            if batch_idx % 4 == 3:
+                super().training_step(batch, batch_idx)
+
+    return Inner(), loader(*blobs(640)), {"max_epochs": 4, "max_steps": -1}

@@ -145,6 +145,38 @@ def manual_loop_without_backward() -> Run:
     return Forgets(), loader(*blobs(640)), {}
 
 
+@fault("WD511")
+def optimizer_made_in_every_step(fixed: bool) -> Run:
+    class Makes(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers() if fixed else AdamW(self.net.parameters(), 1e-3)
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(self.net(batch[0]), batch[1]))
+            optimizer.step()
+
+    return Makes(), loader(*blobs(640)), {"max_epochs": 2, "max_steps": -1}
+
+
+@fault("WD511")
+def moments_cleared_in_every_epoch(fixed: bool) -> Run:
+    class Clears(Classifier):
+        def on_train_epoch_start(self) -> None:
+            if not fixed or self.current_epoch == 1:
+                self.trainer.optimizers[0].state.clear()
+
+    return Clears(cnn()), loader(*images()), {}
+
+
+@fault("WD506")
+def optimizer_made_in_the_hook_that_steps() -> Run:
+    class Makes(Classifier):
+        def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, closure: Any = None) -> None:
+            closure()
+            SGD(self.parameters(), 0.1).step()
+
+    return Makes(), loader(*blobs(640)), {"max_epochs": 2, "max_steps": -1}
+
+
 @fault("WD217", "WD316", "WD506", also=("WD141",))
 def optimizer_step_of_ones_own_without_a_step() -> Run:
     class Hooked(Classifier):

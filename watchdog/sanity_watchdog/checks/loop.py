@@ -26,14 +26,14 @@ EXTREMES = ("MaxMetric", "MinMetric")
 """Metrics that remember a single best value: one early update spoils them for good."""
 
 
-@check("WD506", "step-without-update", Severity.ERROR, Progress)
+@check("WD506", "step-without-update", Severity.ERROR, Progress, implied_by=("WD511",))
 def step_without_update(seen: Progress) -> Findings:
     """Batches go by and no optimizer step follows from them.
 
     **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
     any of the first 8 batches, or in the whole fit. In either: no optimizer step in a whole epoch of at least 16
     batches, in 512 batches, or in the whole fit; as a WARNING, one of several optimizers that never steps although its
-    parameters had a gradient at each look.
+    parameters had a gradient at each look, or none that steps although the weights change.
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -70,6 +70,15 @@ def step_without_update(seen: Progress) -> Findings:
         whole = seen.ended and seen.batches >= SILENT_BATCHES
     late = seen.batches >= (SILENT_BATCHES if seen.epochs else SILENT_LONG)
     if (whole or late) and not seen.steps and not seen.attempts:
+        if seen.moved:
+            yield step_without_update.alert(
+                seen,
+                f"no step of the configured optimizers in {seen.batches:,} batches, yet something changes the weights",
+                severity=Severity.WARNING,
+                hint="step the optimizers of configure_optimizers; others are in no checkpoint and lose their state",
+                evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
+            )
+            return
         did = f"{seen.backwards:,} backward passes" if seen.backwards else "no backward pass"
         yield step_without_update.alert(
             seen,

@@ -18,6 +18,7 @@ class Progress(Evidence):
         steps: optimizer steps done.
         epochs: epochs that have ended.
         ended: the fit is over.
+        moved: have the optimizers' parameters been written to all the same?
         idle: optimizers that have not stepped yet, though their parameters had gradients whenever they were looked at.
     """
 
@@ -29,6 +30,7 @@ class Progress(Evidence):
     steps: int
     epochs: int = 0
     ended: bool = False
+    moved: bool = False
     idle: tuple[int, ...] = ()
 
 
@@ -98,3 +100,25 @@ class Stall(Evidence):
     median: float
     place: str
     stack: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateLosses(Evidence):
+    """How often an optimizer with a memory of past gradients began without it.
+
+    Attributes:
+        optimizer: class of the last one that did.
+        made: optimizers that stepped, are new, and are none of those that were configured.
+        emptied: times that an optimizer's state was gone, or younger than it had been.
+        attempts: optimizer steps attempted. batches: training batches so far.
+        own: has any optimizer been stepped through the loop, configured or put in its place?
+        over: has an epoch, or the fit, ended?
+    """
+
+    optimizer: str
+    made: int
+    emptied: int
+    attempts: int
+    batches: int
+    own: bool = True
+    over: bool = False

@@ -9,8 +9,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.loop import GraphsKept, Progress
+from .membership import SHARDED
 from .moment import Moment
 from .observer import Observer, in_samples
+from .run import Run
 from .sampling import DENSE
 from .scaler import inner
 
@@ -34,6 +36,10 @@ class LoopObserver(Observer):
         self._backwards = self._attempts = self._steps = self._epochs = 0
         self._stepped: set[int] = set()
         self._without: set[int] = set()
+        self._version = 0
+
+    def start(self, run: Run, at: Moment) -> None:
+        self._version = _version(run)
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
@@ -57,6 +63,8 @@ class LoopObserver(Observer):
 
     def _idle(self, at: Moment) -> tuple[int, ...]:
         """Numbers of the optimizers that could have stepped at each look and never did."""
+        if self._stepped - {id(o) for o in at.run.optimizers}:
+            return ()  # another one has taken its place
         waiting = {i: o for i, o in enumerate(at.run.optimizers) if id(o) not in self._stepped and o.param_groups}
         self._without |= {
             i for i, o in waiting.items() if all(p.grad is None for g in o.param_groups for p in g["params"])
@@ -74,10 +82,19 @@ class LoopObserver(Observer):
                 steps=self._steps,
                 epochs=self._epochs,
                 ended=ended,
+                moved=not self._attempts and _version(at.run) > self._version,
                 idle=self._idle(at),
                 **at.tags(),
             )
         )
+
+
+def _version(run: Run) -> int:
+    """How often the optimizers' parameters have been written to in place; 0 where that means nothing."""
+    held = {id(p): p for o in run.optimizers for g in o.param_groups for p in g["params"]}
+    if run.strategy.startswith(SHARDED) or any(p.is_inference() for p in held.values()):
+        return 0
+    return sum(p._version for p in held.values())
 
 
 class _Marker:

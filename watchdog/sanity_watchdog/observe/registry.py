@@ -18,6 +18,7 @@ from .modes import ModeObserver
 from .movement import MovementObserver
 from .observer import Observer
 from .operators import OperatorWatch
+from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
 from .progress import Progress
 from .ranks import Ranks
@@ -57,6 +58,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     DropoutObserver,
     StatisticsObserver,
     LoopObserver,
+    StateObserver,
     MetricObserver,
     GraphObserver,
     StallObserver,

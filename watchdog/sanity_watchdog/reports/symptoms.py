@@ -47,8 +47,10 @@ SYMPTOMS = {
         UserWarning: using a target size that is different to the input size: WD104
         outputs never negative, targets are: WD107
         weights do not change after optimizer.step(): WD316 WD320 WD311 WD501 WD506
+        optimizer created in training_step, momentum lost: WD511 WD506
+        Adam starts over in every epoch, optimizer state is reset: WD511
         weights are reset, training starts over in every epoch: WD320
-        loss jumps back up at the beginning of every epoch: WD320
+        loss jumps back up at the beginning of every epoch: WD320 WD511
         EMA or target network overwrites the model: WD320
         loss does not change at all: WD316 WD109 WD506 WD501
         part of the model does not train: WD314 WD311 WD315
