@@ -9,7 +9,7 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wrong_loss_input
 from sanity_watchdog.evidence.alignments import AlignmentLoss
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, Origin, SoftmaxLoss
+from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, Origin, OverlapLoss, SoftmaxLoss
 
 LOGITS = SoftmaxLoss(
     function="cross_entropy",
@@ -50,6 +50,8 @@ KL = DivergenceLoss(
     target_low=0.0,
     target_high=0.9,
 )
+CLAMPED = replace(BINARY, function="binary_cross_entropy", logits=False, low=0.0, high=1.0, edges=0.1)
+CLAMPED = replace(CLAMPED, origin=Origin("clamp", (32, 6), None, "model.py:12"))
 CTC = AlignmentLoss(
     function="ctc_loss",
     where="train.py:31",
@@ -93,6 +95,9 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(KL, low=0.0, high=1.0, sum_error=0.0, log_error=1.0, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
     (wrong_loss_input, RAW_CTC),
+    (wrong_loss_input, replace(CLAMPED, edges=0.6)),
+    (wrong_loss_input, replace(CLAMPED, origin=Origin("softmax", (32, 1), 1, "model.py:12"), low=1.0)),
+    (wrong_loss_input, OverlapLoss(function="overlap", where="train.py:31", low=-2.3, high=2.5)),
     (wrong_loss_input, replace(RAW_CTC, low=0.01, high=0.4, sum_error=1e-7, log_error=1.9)),
     (wrong_loss_input, replace(CTC, shape=(32, 24, 7), error="RuntimeError: input_lengths must be of size batch_size")),
     (wrong_loss_input, replace(CTC, log_error=1.8, origin=Origin("log_softmax", (32, 24, 7), 1, "model.py:12"))),
@@ -120,6 +125,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, KL),
     (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, CTC),
+    (wrong_loss_input, CLAMPED),
+    (wrong_loss_input, replace(CLAMPED, origin=Origin("sigmoid", (32, 6), None, "model.py:12"), edges=0.9)),
+    (wrong_loss_input, replace(CLAMPED, origin=Origin("softmax", (32, 2), 1, "model.py:12"), edges=0.9)),
     (wrong_loss_input, replace(CTC, log_error=1.2)),
     (wrong_loss_input, replace(CTC, log_error=math.nan, logs=False)),
     (wrong_loss_input, replace(CTC, log_error=0.05, logs=False, dtype="bfloat16", low=-11.0)),

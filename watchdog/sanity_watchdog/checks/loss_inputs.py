@@ -4,7 +4,7 @@ import math
 
 from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, SoftmaxLoss
+from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, Origin, OverlapLoss, SoftmaxLoss
 from .check import Findings, Skip, check
 
 SUM_ERROR = 2e-5
@@ -18,6 +18,8 @@ LOG_ERROR = 0.02
 """Distance of a row's logsumexp from 0 that float32 log-probabilities never reach."""
 NORMALISED = 0.1
 """Distance of a row's sum from 1, or of its logsumexp from 0, that no rounding makes."""
+CUT = 0.2
+"""Share of clamped scores at the edges: those have no gradient. A slope made to fit starts between them."""
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
 
@@ -116,8 +118,9 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     **What it sees.** ``nll_loss``, ``kl_div`` and ``ctc_loss`` on rows that are no log-probabilities (their logsumexp
     is not 0), ``ctc_loss`` on (N, T, k) in place of (T, N, k), targets of ``kl_div`` in the wrong one of its two
     forms, ``cross_entropy`` with a single class, a softmax taken over another axis than the classes, scores whose
-    classes a linear layer has just put on another axis (of the same length), and logits or log-probabilities given to
-    a binary loss that wants the other.
+    classes a linear layer has just put on another axis (of the same length), logits or log-probabilities given to
+    a binary loss that wants the other, scores that a clamp makes look like probabilities, and an overlap (Dice, IoU,
+    Tversky) written by hand of scores that come straight out of a layer.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -145,6 +148,11 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
         found = _wrong_divergence(seen)
     elif isinstance(seen, AlignmentLoss):
         found = _wrong_alignment(seen)
+    elif isinstance(seen, OverlapLoss):
+        found = (
+            f"(Dice, IoU) of raw scores from {seen.low:.3g} to {seen.high:.3g}; it is one of probabilities",
+            "take a sigmoid before it, or a softmax over exclusive classes",
+        )
     else:
         yield Skip("no loss that asks for logits or log-probabilities")
     message, hint = found
@@ -198,7 +206,18 @@ def _wrong_binary(seen: BinaryLoss) -> tuple[str, str]:
             f"gets {seen.low:.3g} to {seen.high:.3g}; probabilities lie in [0, 1]",
             "use binary_cross_entropy_with_logits for scores, or a sigmoid before the loss",
         )
+    if not seen.logits and origin == "clamp" and seen.edges > CUT:
+        return (
+            f"gets scores that are cut to {seen.low:.3g} … {seen.high:.3g}: {seen.edges:.0%} lie at an edge",
+            "use binary_cross_entropy_with_logits without the clamp, or a sigmoid in its place",
+        )
+    if not seen.logits and origin == "softmax" and _over_one(seen.origin):
+        return "gets a softmax over one output, which is always 1", "use a sigmoid for one output"
     return "", ""
+
+
+def _over_one(origin: Origin | None) -> bool:
+    return origin is not None and origin.axis is not None and origin.shape[origin.axis] == 1
 
 
 def _wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:

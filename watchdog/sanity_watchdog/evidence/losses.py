@@ -133,12 +133,13 @@ class BinaryLoss(LossSeen):
 
     Attributes:
         logits: does it apply the sigmoid itself?
-        zeros: share of exact zeros in the first argument.
+        zeros: share of exact zeros in the first argument. edges: share that equals one of its extremes.
         perfect: what the best possible scores would cost with these targets, as the call reports it.
     """
 
     logits: bool = True
     zeros: float = 0.0
+    edges: float = 0.0
     perfect: float = math.nan
 
 
@@ -185,6 +186,11 @@ class Likelihood(LossSeen):
     """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss."""
 
     negated: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapLoss(LossSeen):
+    """Scores straight out of a layer, divided like the overlap of probabilities and a mask (Dice, IoU) by hand."""
 
 
 @dataclass(frozen=True, kw_only=True)

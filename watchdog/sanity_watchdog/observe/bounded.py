@@ -41,6 +41,12 @@ def ends(values: Tensor, prefix: str = "") -> Numbers:
     return {prefix + "low": low, prefix + "high": high}
 
 
+def edge_share(values: Tensor, found: Numbers) -> Tensor:
+    """Share of a bounded part that equals one of its extremes."""
+    part = thinned(values)
+    return ((part == found["low"]) | (part == found["high"])).float().mean()
+
+
 def zero_share(values: Tensor) -> Tensor:
     """Share of exact zeros in a bounded part."""
     return (thinned(values) == 0).float().mean()

@@ -126,6 +126,8 @@ class Trace:
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
+        overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
+            extremes.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """
@@ -143,6 +145,7 @@ class Trace:
     left: bool = False
     drawn_at: str = ""
     culprits: "Culprits | None" = None
+    overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)
 

@@ -1,15 +1,16 @@
 """Follows values through the eager operations of one step, by what their functions are called."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..evidence.losses import Cut, Origin, Spread, batch_meets_batch
+from ..evidence.losses import Cut, Spread, batch_meets_batch
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .culprits import Culprits
+from .facts import NOTHING, Fact
 from .obstacles import saved_tensor_hooks
 from .operations import (
     DRAWS,
@@ -28,45 +29,15 @@ from .operations import (
     VIEWS,
 )
 from .origins import origin_of
-from .pairs import Pairs, averaged, compared, pairs_of
+from .overlaps import Overlaps
+from .pairs import averaged, compared, pairs_of
 from .signs import Signs
 from .site import user_line
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Fact:
-    """What is known of a tensor.
-
-    Attributes:
-        data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis.
-        norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
-        axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
-        pairs: other values over two batch axes.
-    """
-
-    data: bool = False
-    origin: Origin | None = None
-    head: Tensor | None = None
-    unit: bool = False
-    norm: bool = False
-    cosine: bool = False
-    logs: bool = False
-    axis_added: bool = False
-    spread: Spread | None = None
-    pairs: Pairs | None = None
-
-    @property
-    def is_known(self) -> bool:
-        """Is there anything to remember?"""
-        flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
-        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs))
-
-
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
 """A function, its arguments by place and by name, and which of its results is meant."""
-NOTHING = Fact()
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
 
@@ -107,6 +78,7 @@ class Lineage:
             trace.culprits = Culprits()
         self._facts: Marks[Fact] = Marks()
         self.signs = Signs(trace, lambda t: self.of(t).data)
+        self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True))
             self._put_known(tensor, True)
@@ -175,6 +147,7 @@ class Lineage:
             self._note_cut(name, inputs, out)
             if self._trace.culprits is not None:
                 self._trace.culprits.note(name, inputs, out)
+            self.overlaps.follow(name, inputs, out)
             self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
@@ -186,7 +159,7 @@ class Lineage:
         mixes = name in MIXING
         fact = Fact(
             data=data,
-            origin=origin_of(name, args, kwargs, out) or (first.origin if name in VIEWS else None),
+            origin=origin_of(name, args, kwargs, out, first.is_raw) or (first.origin if name in VIEWS else None),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),

@@ -146,7 +146,9 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
         )
     if facts.kind == "binary" and "zeros" in values:
         logits = facts.function != "binary_cross_entropy"
-        return BinaryLoss(logits=logits, zeros=values["zeros"], perfect=get("perfect", 0.0), **common)
+        return BinaryLoss(
+            logits=logits, zeros=values["zeros"], edges=values["edges"], perfect=get("perfect", 0.0), **common
+        )
     if facts.kind == "divergence" and "log_error" in values:
         return DivergenceLoss(
             log_error=values["log_error"],

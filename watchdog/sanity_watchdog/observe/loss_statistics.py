@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import alignments, bounded, expected
-from .bounded import Numbers, class_axis, ends, few_rows, thinned, zero_share
+from .bounded import Numbers, class_axis, edge_share, ends, few_rows, thinned, zero_share
 from .calls import LossCall
 
 MASKED = -9e3
@@ -236,6 +236,7 @@ def standard_error(loss: Tensor, counts: Tensor) -> Numbers:
 
 def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
     numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
+    numbers["edges"] = edge_share(scores, numbers)
     if not full:
         return numbers
     step = max(1, scores.numel() // bounded.LIMIT)

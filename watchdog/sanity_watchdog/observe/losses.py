@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
-from ..evidence.losses import DetachedLoss, Difference, Likelihood, Spread
+from ..evidence.losses import DetachedLoss, Difference, OverlapLoss, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
 from .axes import unspread
@@ -29,7 +29,7 @@ from .objective import custom_function, enters_as_sum
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
-from .signs import Signs, likelihoods, wrong_terms
+from .signs import Signs, likelihoods, tell
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
@@ -143,6 +143,8 @@ class LossCalls(Observer):
         if at.stage == "train" and at.run.automatic and loss is not None:
             self._note_detached(at, loss)
         self._ask(at, loss)
+        for where, low, high in at.trace.overlaps if at.trace is not None else ():
+            at.emit(OverlapLoss(function="overlap", where=where, low=low, high=high, **at.tags()))
         for spread in at.trace.spreads if at.trace is not None else ():
             at.emit(Difference(function=spread.operation, spread=spread, **at.tags()))
 
@@ -151,7 +153,7 @@ class LossCalls(Observer):
         if self._pending:  # manual optimisation: nothing has changed yet
             self._ask(at, loss)
         elif self._signs is not None and not at.run.automatic:
-            self._note_signs(at, self._signs, loss)
+            tell(at, self._signs, loss)
         if at.run.automatic and at.trace is not None:
             self._by_hand = None
             at.trace.release()
@@ -199,7 +201,7 @@ class LossCalls(Observer):
             self._has_ids = True
             token_targets.ask(at, trace, [call for call, _ in pending if not call.error], loss)
         if self._signs is not None and loss is not None:
-            self._note_signs(at, self._signs, loss)
+            tell(at, self._signs, loss)
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True
@@ -215,15 +217,6 @@ class LossCalls(Observer):
             at.emit(Unseen(codes=("WD101",), reason=reason, **at.tags()))
         if first and not pending and loss is not None and is_plain(loss) and loss.numel() == 1:
             self._ask_returned(at, loss)
-
-    @staticmethod
-    def _note_signs(at: Moment, signs: Signs, loss: Tensor) -> None:
-        for term in wrong_terms(signs.of(loss)):
-            if term.call is not None:
-                term.call.flipped = True
-            else:
-                value = float(loss.detach().sum())
-                at.emit(Likelihood(function=term.function, where=term.where, value=value, **at.tags()))
 
     def _facts(self, call: LossCall, loss: Tensor | None, run: Run, first: bool) -> Facts:
         return Facts.of(

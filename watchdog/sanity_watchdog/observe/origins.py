@@ -9,8 +9,12 @@ from .operations import ACTIVATIONS
 from .site import user_line
 
 
-def origin_of(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Origin | None:
-    """The activation that a call is, None for other functions."""
+def origin_of(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, raw: bool = False
+) -> Origin | None:
+    """The activation that a call is, None for other functions; ``raw`` scores of a layer may be clamped as well."""
+    if raw and name in ("clamp", "clip"):
+        return Origin("clamp", tuple(out.shape), None, user_line())
     plain = name.replace("log_sigmoid", "logsigmoid")
     if plain not in ACTIVATIONS:
         return None

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from ..evidence.losses import Likelihood
 from .calls import LossCall, Marks, Trace, tensors_of
 from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .moment import Moment
 from .operations import VIEWS
 from .site import user_line
 
@@ -69,7 +71,7 @@ class Signs:
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
 
-    def _is_given(self, tensor: Tensor) -> bool:
+    def is_given(self, tensor: Tensor) -> bool:
         """Is it data of the batch, and nothing that a trained part has made?"""
         return self._is_data(tensor) and not tensor.requires_grad and self._trace.cuts.get(tensor) is None
 
@@ -81,12 +83,12 @@ class Signs:
         """A loss function was called."""
         target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
         if isinstance(call.value, Tensor) and call.value.requires_grad:
-            given = any(isinstance(t, Tensor) and self._is_given(t) for t in (target, call.input))
+            given = any(isinstance(t, Tensor) and self.is_given(t) for t in (target, call.input))
             self._terms.put(call.value, {Term(call.name, call.where, call.name in JUDGED and given, call): 1})
 
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:
         """``distribution.log_prob(value)`` was called."""
-        if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self._is_given(value):
+        if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self.is_given(value):
             self._terms.put(result, {Term(f"{type(distribution).__name__}.log_prob", user_line()): -1})
 
     def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor, plain: bool = True) -> None:
@@ -137,7 +139,7 @@ class Signs:
             log, others = self._logs.get(inputs[1]), inputs[:1]
         if log is None:
             return
-        given = [t for t in others if self._is_given(t)]
+        given = [t for t in others if self.is_given(t)]
         picks = name in PICKS and any(not t.is_floating_point() and t.dtype != torch.bool for t in given)
         if name == "__getitem__":
             picks = picks and isinstance(args[1], tuple) and len(list(tensors_of(args[1], 1))) > 1
@@ -146,6 +148,16 @@ class Signs:
             self._terms.put(out, {Term(log, user_line()): -1})
         elif name in VIEWS and not given:
             self._logs.put(out, log)
+
+
+def tell(at: Moment, signs: Signs, loss: Tensor) -> None:
+    """Say which parts of the step's loss have the wrong sign: to their calls, or as evidence where there is none."""
+    for term in wrong_terms(signs.of(loss)):
+        if term.call is not None:
+            term.call.flipped = True
+        else:
+            value = float(loss.detach().sum())
+            at.emit(Likelihood(function=term.function, where=term.where, value=value, **at.tags()))
 
 
 def wrong_terms(terms: Terms) -> list[Term]:

@@ -26,6 +26,7 @@ SYMPTOMS = {
         loss is exactly 0 from the first step: WD103 WD105 WD111
         loss goes to minus infinity: WD103 WD108
         nll_loss is negative: WD103 WD108
+        dice loss is negative, above 1 or does not fall: WD103
         log_prob gets more and more negative, forgot the minus, ELBO falls: WD108
         ctc_loss is negative or zero, or predicts only blanks: WD103 WD105
         head still has 1000 outputs, my data has 10 classes: WD106
@@ -100,6 +101,7 @@ SYMPTOMS = {
         nan from sqrt, norm or log at zero: WD211 WD142
         cross_entropy returns nan, all labels are -100: WD105
         ctc_loss is inf: WD105 WD142
+        nan from attention, all keys are masked: WD142
         nan in the last batch of the epoch, batch of one sample: WD142 WD125
     """),
     "Half precision": _table("""

@@ -1,0 +1,45 @@
+"""What is known of a tensor of a step that is followed."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..evidence.losses import Origin, Spread
+from .pairs import Pairs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fact:
+    """What is known of a tensor.
+
+    Attributes:
+        data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis.
+        norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
+        axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
+        pairs: other values over two batch axes.
+    """
+
+    data: bool = False
+    origin: Origin | None = None
+    head: Tensor | None = None
+    unit: bool = False
+    norm: bool = False
+    cosine: bool = False
+    logs: bool = False
+    axis_added: bool = False
+    spread: Spread | None = None
+    pairs: Pairs | None = None
+
+    @property
+    def is_raw(self) -> bool:
+        """Has a layer made it, and no activation since?"""
+        return self.head is not None and self.origin is None
+
+    @property
+    def is_known(self) -> bool:
+        """Is there anything to remember?"""
+        flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
+        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs))
+
+
+NOTHING = Fact()

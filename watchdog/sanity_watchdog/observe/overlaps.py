@@ -1,0 +1,73 @@
+"""Overlaps of scores and masks that are written by hand: Dice, IoU and Tversky losses, and what goes into them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .bounded import thinned
+from .calls import Marks, Trace
+from .operations import VIEWS
+from .site import user_line
+
+SCORES, SHARED, TOTAL = "scores", "shared", "total"
+"""Raw scores or what keeps them such (their complement, their square); their product with a mask, summed or not; a sum
+of scores and mask, or of several products."""
+PASSES = VIEWS | {"sum", "mean"}
+ADDS = ("add", "__radd__", "__iadd__", "sub", "__rsub__", "rsub")
+MULTIPLIES = ("mul", "__rmul__", "multiply")
+DIVIDES = ("div", "true_divide", "divide")
+POWERS = ("pow", "square")
+FOLLOWED = PASSES | {*ADDS, *MULTIPLIES, *DIVIDES, *POWERS}
+
+
+class Overlaps:
+    """Follows raw scores into a quotient of overlaps in one step, and notes it in ``trace``.
+
+    ``is_raw``: has a layer, and no activation after it, made a tensor? ``is_given``: is it data of the batch?
+    """
+
+    def __init__(self, trace: Trace, is_raw: Callable[[Tensor], bool], is_given: Callable[[Tensor], bool]) -> None:
+        self._trace, self._is_raw, self._is_given = trace, is_raw, is_given
+        self._marks: Marks[tuple[str, Tensor | None]] = Marks()
+
+    def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+        """An operation has run."""
+        if not out.requires_grad or name not in FOLLOWED:
+            return
+        marks = [self._marks.get(t) or ((SCORES, None) if self._is_raw(t) else None) for t in inputs]
+        kinds = [m[0] if m is not None else None for m in marks]
+        ends = next((m[1] for m in marks if m is not None and m[1] is not None), None)
+        if name in DIVIDES and kinds == [SHARED, TOTAL] and ends is not None:
+            low, high = ends.tolist()
+            if low < 0 or high > 1:
+                self._trace.overlaps.append((user_line(), low, high))
+            return
+        kind = self._kind(name, kinds, inputs)
+        if kind == SHARED and ends is None:
+            scores = inputs[kinds.index(SCORES)]
+            ends = torch.stack(thinned(scores).aminmax()).float()
+        if kind is not None:
+            self._marks.put(out, (kind, ends))
+
+    def _kind(self, name: str, kinds: list[str | None], inputs: list[Tensor]) -> str | None:
+        """What the result is."""
+        first = next((k for k in kinds if k is not None), None)
+        if first is None or name in PASSES or (len(inputs) == 1 and name in (*ADDS, *MULTIPLIES, *DIVIDES)):
+            return first
+        if name in POWERS or (name in MULTIPLIES and len(inputs) == 2 and inputs[0] is inputs[1]):
+            return first if first == SCORES else None
+        if len(inputs) != 2:
+            return None
+        other = next((t for t, k in zip(inputs, kinds, strict=True) if k is None), None)
+        if name in MULTIPLIES and other is not None and first == SCORES:
+            return SHARED if inputs[0].shape == inputs[1].shape and self._is_mask(other) else None
+        if name in ADDS:
+            return TOTAL if other is None or self._is_given(other) else None
+        return None
+
+    def _is_mask(self, tensor: Tensor) -> bool:
+        if not self._is_given(tensor) or not tensor.numel():
+            return False
+        low, high = thinned(tensor).float().aminmax()
+        return bool((low >= 0) & (high <= 1) & (high > 0))
