@@ -142,6 +142,7 @@ def test_explain_lists_a_prefix_and_admits_defeat(capsys: pytest.CaptureFixture[
     assert run("explain", "xyzzy") == 2
     assert "no check speaks of 'xyzzy'" in capsys.readouterr().err
     assert run("explain", "WD999") == 2
+    assert "there is no check WD999" in capsys.readouterr().err
 
 
 def test_nearest_names_a_typo() -> None:

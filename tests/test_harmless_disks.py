@@ -26,6 +26,7 @@ JUDGED = 10
 def assert_silenced(capsys: pytest.CaptureFixture[str], error: str) -> None:
     told = capsys.readouterr().err
     assert told.count("JsonLinesSink cannot write") == 1, told
+    assert "watchdog.jsonl" not in told.splitlines()[-1], "the closing line does not send anybody there"
     assert error in told
 
 

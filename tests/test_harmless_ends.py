@@ -252,7 +252,24 @@ def test_a_crash_in_the_first_step_that_a_check_explains_is_a_fail() -> None:
     assert [a.code for a in dog.alerts] == ["WD105"]
 
 
-def test_a_crash_later_keeps_the_verdict_of_what_was_judged() -> None:
+@pytest.mark.parametrize(
+    ("kind", "verdict", "raised"), [("error", "incomplete", "ValueError"), ("interrupt", "pass", "")]
+)
+def test_a_run_that_raises_later_has_not_passed(
+    capsys: pytest.CaptureFixture[str], kind: str, verdict: str, raised: str
+) -> None:
     dog = SanityWatchdog(fail_on=None)
-    assert outcome(dog, module=crashing("forward", "error", 4), max_epochs=3).error
-    assert dog.verdict == "pass"
+    assert outcome(dog, module=crashing("forward", kind, 4), max_epochs=3).error
+    assert (dog.verdict, dog.summary.raised) == (verdict, raised)
+    assert ("the run raised ValueError at step" in capsys.readouterr().err) == bool(raised)
+
+
+def test_a_run_that_raises_keeps_the_verdict_of_its_alerts() -> None:
+    def data() -> Any:
+        x, y = blobs(96)
+        return loader(x + 500, y)
+
+    dog = SanityWatchdog(fail_on=None)
+    assert outcome(dog, data=data, module=crashing("forward", "error", 4), max_epochs=3).error
+    assert dog.verdict in ("warn", "fail")
+    assert dog.summary.raised == "ValueError"

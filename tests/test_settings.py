@@ -115,3 +115,22 @@ def test_options_are_kept_by_code_and_must_be_of_their_kind() -> None:
         make(options={"WD101": {"tolerance": float("nan")}})
     with pytest.raises(ValueError, match="one check"):
         make(options={"WD1": {"tolerance": 0.5}})
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "error"),
+    [
+        ({"save_batches": "no"}, "save_batches must be True or False, got 'no'"),
+        ({"ignore": None}, "ignore takes a list of codes, got None"),
+        ({"targets": None}, "targets takes a list of accelerators, got None"),
+        ({"targets": "mps"}, "targets takes a list of accelerators, not the string 'mps'"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_with_the_right_one(kwargs: dict[str, object], error: str) -> None:
+    with pytest.raises(TypeError, match=error):
+        make(**kwargs)
+
+
+def test_two_policies_are_told_as_the_user_wrote_them() -> None:
+    with pytest.raises(ValueError, match='disagree on fail_on: fail_on="error" and fail_on=None'):
+        make(fail_on="error").joined(make(fail_on=None))

@@ -114,7 +114,7 @@ class SanityWatchdog(StepHooks):
 
     @property
     def verdict(self) -> str:
-        """``pass``, ``warn``, ``fail``, or ``incomplete`` where a check broke or nothing was judged."""
+        """``pass``, ``warn``, ``fail``, or ``incomplete``: a check broke, nothing was judged, or the run raised."""
         if self._logger is None:
             return "incomplete"
         return self._logger.summary.verdict if self._logger.closed else self._logger.verdict
@@ -217,7 +217,7 @@ class SanityWatchdog(StepHooks):
         stopped = isinstance(exception, SanityCheckFailed)
         if self._watch is not None and not stopped:
             self._watch.failed(exception)
-        self._finish(stopped)
+        self._finish(stopped, _failure(exception))
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -230,14 +230,14 @@ class SanityWatchdog(StepHooks):
         error = self._wrapped.raised or SystemExit()
         if self._watch is not None:
             self._watch.failed(error)
-        self._finish()
+        self._finish(raised=_failure(error))
 
-    def _finish(self, stopped: bool = False) -> None:
+    def _finish(self, stopped: bool = False, raised: str = "") -> None:
         logger, watch = self._logger, self._watch
         if logger is not None and self._leads:
             reason = logger.settings.policy.reason if stopped else ""
             step, batches, attempts = (watch.now.step, watch.batches, watch.attempts) if watch else (0, 0, 0)
-            logger.close(step, batches, attempts, reason)
+            logger.close(step, batches, attempts, reason, "" if stopped else raised)
         if self._at_exit is not None:
             self._at_exit.cancel()
             self._at_exit = None
@@ -256,3 +256,8 @@ class SanityWatchdog(StepHooks):
         if self._logger is not None:
             with contextlib.suppress(Exception):
                 self._logger.own_fault(f"hook {hook}", error)
+
+
+def _failure(error: BaseException) -> str:
+    """Class of an exception that ended a run too early; empty for what ends it on purpose, as an interrupt does."""
+    return type(error).__name__ if isinstance(error, Exception) else ""

@@ -127,7 +127,8 @@ def _explain(options: argparse.Namespace) -> int:
     if not found:
         near = pages.nearest(options.words)
         hint = f"; did you mean {', '.join(near)}?" if near else "; `sanity-watchdog checks` lists all"
-        print(f"sanity-watchdog: no check speaks of {asked!r}{hint}", file=sys.stderr)
+        what = f"there is no check {asked}" if pages.is_code(asked) else f"no check speaks of {asked!r}"
+        print(f"sanity-watchdog: {what}{hint}", file=sys.stderr)
         return INCOMPLETE
     if exact and len(exact) <= len(options.words):
         _show("\n".join(map(pages.page, exact)), page=True)

@@ -62,6 +62,7 @@ class DiagnosticsLogger:
         self.stepping = False
         self.closed = False
         self.summary = Summary("incomplete")
+        self._unwritten: list[str] = []
 
     def open(self, info: RunInfo) -> None:
         """A run begins."""
@@ -217,8 +218,11 @@ class DiagnosticsLogger:
         self._news, self._just_cleared, self._readings = {}, [], []
         self._each_sink("write", Batch(step, news, cleared, self.verdict, counts, readings, dict(self._vitals)))
 
-    def close(self, step: int, batches: int, attempts: int, stopped_by: str = "") -> Summary:
-        """The run is over: last judgement, summary to every sink. Only the first call counts."""
+    def close(self, step: int, batches: int, attempts: int, stopped_by: str = "", raised: str = "") -> Summary:
+        """The run is over: last judgement, summary to every sink. Only the first call counts.
+
+        A run that raised has not passed: what would have been judged later was not.
+        """
         if self.closed:
             return self.summary
         self.closed = True
@@ -229,7 +233,7 @@ class DiagnosticsLogger:
         alerts, explained = self._split()
         used = {i.entry for i in self._ignored.values()}
         self.summary = Summary(
-            verdict=self.verdict,
+            verdict="incomplete" if raised and self.verdict == "pass" else self.verdict,
             alerts=alerts,
             explained=explained,
             ignored=tuple(self._ignored.values()),
@@ -242,6 +246,8 @@ class DiagnosticsLogger:
             batches=batches,
             attempts=attempts,
             stopped_by=stopped_by,
+            raised=raised,
+            unwritten=tuple(self._unwritten),
         )
         self._each_sink("close", self.summary)
         self._sinks.clear()  # nothing is told after the summary
@@ -261,6 +267,9 @@ class DiagnosticsLogger:
             except Exception as error:  # noqa: BLE001
                 self._sinks.remove(sink)
                 name = type(sink).__name__
+                self._unwritten.append(name)
+                if isinstance(argument, Summary):
+                    argument = self.summary = replace(argument, unwritten=tuple(self._unwritten))
                 self._say(f"{name} cannot write ({type(error).__name__}: {error}); alerts stay in memory")
 
     def _say(self, text: str) -> None:

@@ -144,6 +144,8 @@ def summary_from_record(record: Mapping[str, Any]) -> Summary:
             batches=int(record.get("batches", 0)),
             attempts=int(record.get("attempts", 0)),
             stopped_by=str(record.get("stopped_by", "")),
+            raised=str(record.get("raised", "")),
+            unwritten=tuple(map(str, record.get("unwritten", ()))),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a summary: {type(error).__name__}: {error}") from None

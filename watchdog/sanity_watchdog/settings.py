@@ -25,9 +25,11 @@ def _known(pattern: str, what: str) -> None:
         raise ValueError(f"unknown check {pattern!r} in {what}; valid are codes, prefixes of codes and names: {valid}")
 
 
-def _strings(value: str | Iterable[str], what: str) -> tuple[str, ...]:
+def _strings(value: str | Iterable[str], what: str, of: str = "codes") -> tuple[str, ...]:
+    if not isinstance(value, Iterable):
+        raise TypeError(f"{what} takes a list of {of}, got {value!r}")
     if isinstance(value, str):
-        raise TypeError(f"{what} takes a list of codes, not the string {value!r}: write {what}=[{value!r}]")
+        raise TypeError(f"{what} takes a list of {of}, not the string {value!r}: write {what}=[{value!r}]")
     return tuple(value)
 
 
@@ -79,7 +81,7 @@ class Settings:
             raise ValueError(f"{', '.join(both)} is both selected and ignored")
         if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, int) or every_n_steps < 1:
             raise ValueError(f"every_n_steps must be a whole number of at least 1, got {every_n_steps!r}")
-        aims = tuple("tpu" if t == "xla" else t for t in _strings(targets, "targets"))
+        aims = tuple("tpu" if t == "xla" else t for t in _strings(targets, "targets", "accelerators"))
         for target in aims:
             if target not in TARGETS:
                 raise ValueError(f"unknown target {target!r}; valid are {', '.join(TARGETS)}")
@@ -89,6 +91,8 @@ class Settings:
             raise ValueError(f"expected_loss must be a finite number of nats, got {expected_loss!r}")
         if num_classes is not None and expected_loss is not None:
             raise ValueError("num_classes and expected_loss contradict each other: give one of them")
+        if not isinstance(save_batches, bool):
+            raise TypeError(f"save_batches must be True or False, got {save_batches!r}")
         where = record if record is not None else environ.get("SANITY_WATCHDOG_RECORD") or None
         return cls(
             select=chosen,
@@ -98,7 +102,7 @@ class Settings:
             targets=aims,
             policy=Policy.resolve(fail_on, environ),
             record=None if where is None else os.fsdecode(where),
-            save_batches=bool(save_batches),
+            save_batches=save_batches,
             num_classes=num_classes,
             expected_loss=expected_loss,
         )
@@ -130,6 +134,10 @@ class Settings:
         for item in fields(self):
             mine, theirs = getattr(self, item.name), getattr(other, item.name)
             if item.name not in ("select", "targets") and mine != theirs:
+                if isinstance(mine, Policy):
+                    raise ValueError(
+                        f"two watchdog callbacks in one Trainer disagree on fail_on: {mine.reason} and {theirs.reason}"
+                    )
                 raise ValueError(
                     f"two watchdog callbacks in one Trainer disagree on {item.name}: {mine!r} and {theirs!r}"
                 )

@@ -28,8 +28,8 @@ class StepHooks(Callback):
         """The parameters are there: begin to watch."""
         raise NotImplementedError
 
-    def _finish(self, stopped: bool = False) -> None:
-        """The fit is over, ``stopped`` by the policy or not."""
+    def _finish(self, stopped: bool = False, raised: str = "") -> None:
+        """The fit is over, ``stopped`` by the policy or not, or by an exception of the user's of class ``raised``."""
         raise NotImplementedError
 
     def _own_fault(self, hook: str, error: Exception) -> None:

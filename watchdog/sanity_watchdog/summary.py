@@ -89,6 +89,8 @@ class Summary:
         vitals: fragments of the closing line by key.
         step: last step. batches: training batches seen. attempts: optimizer steps attempted.
         stopped_by: the policy that stopped the run, in words; empty where none did.
+        raised: class of the exception of the user's that ended the run; empty where none did.
+        unwritten: sinks that could not write.
     """
 
     verdict: str
@@ -104,6 +106,8 @@ class Summary:
     batches: int = 0
     attempts: int = 0
     stopped_by: str = ""
+    raised: str = ""
+    unwritten: tuple[str, ...] = ()
 
 
 class Sink(Protocol):

@@ -66,7 +66,7 @@ class Progress(Observer):
         self._counted = -1
         self._asked = -1
         self._returned = True
-        self._over = False
+        self._over = self._failed = False
         self._on_host = False
         self._read: dict[int, float] = {}
 
@@ -155,7 +155,7 @@ class Progress(Observer):
         self._ask(at)
 
     def failed(self, at: Moment, error: BaseException) -> None:
-        self._over = True
+        self._over = self._failed = True
         found = self._scores.labels.current(at.data, at.batch)
         if found is not None and not at.sampled:
             at.emit(TargetRange(**found, **at.tags()))
@@ -190,7 +190,7 @@ class Progress(Observer):
         newest = [max(column) for column in read.values() if column]
         if self._returned and not (seen.count or "loss" in read):
             self._returned = False
-            reason = "the training step returns no loss"
+            reason = "no training step has ended" if self._failed else "the training step returns no loss"
             yield Unseen(codes=("WD142", "WD143"), reason=reason, **tags)
         yield from self._scores.evidence(at, dict(seen.losses))
         seen.until = max([seen.until, *newest])

@@ -37,6 +37,8 @@ def verdict_line(summary: Summary) -> str:
         parts.append("broke: " + _some([printable(b, 60) for b in summary.broken]))
     if summary.stopped_by:
         parts.append("stopped by " + printable(summary.stopped_by))
+    if summary.raised:
+        parts.append(f"the run raised {printable(summary.raised, 60)} at step {summary.step:,}")
     parts.append(vitals_line(summary.vitals))
     return f"watchdog: {summary.verdict}. " + (" · ".join(p for p in parts if p) or "no vital signs were seen")
 

@@ -69,7 +69,8 @@ def _cases(run: WatchedRun, threshold: Severity | None) -> list[Xml.Element]:
     if not run.finished:
         cases.append(_case(name, "end of the run", "error", f"the record stops at step {summary.step}"))
     elif summary.verdict == "incomplete" and not summary.broken:
-        cases.append(_case(name, "verdict", "error", "incomplete: nothing was judged"))
+        why = f"the run raised {printable(summary.raised, 60)}" if summary.raised else "nothing was judged"
+        cases.append(_case(name, "verdict", "error", f"incomplete: {why}"))
     cases += [_case(name, "record", "error", printable(problem)) for problem in run.problems]
     return cases
 

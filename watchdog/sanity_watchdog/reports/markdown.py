@@ -59,6 +59,8 @@ def _ending(summary: Summary) -> list[str]:
     parts = [f"### {summary.verdict.upper()}" + (f" · {counts}" if counts else "")]
     if summary.stopped_by:
         parts.append(f"stopped by {escaped(summary.stopped_by)}")
+    if summary.raised:
+        parts.append(f"the run raised {escaped(summary.raised)} at step {summary.step:,}")
     if summary.broken:
         parts.append("broke: " + escaped(named(summary.broken)))
     return [*parts, *_body(summary.vitals, summary.alerts)]

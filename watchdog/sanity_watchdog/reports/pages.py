@@ -41,13 +41,17 @@ def page(check: Check[Any]) -> str:
     return f"# {check.code} {check.name}\n\n{' · '.join(facts)}\n\n{check.page}\n\n{silence}\n"
 
 
+def is_code(word: str) -> bool:
+    """Does it look like a code, or a prefix of codes?"""
+    return re.fullmatch(r"wd\d{1,3}", word.strip().lower()) is not None
+
+
 def named(words: Sequence[str]) -> list[Check[Any]]:
     """Checks whose code, prefix of a code, or name was given."""
     found: list[Check[Any]] = []
     for word in words:
         key = word.strip().strip(",;:")
-        prefix = re.fullmatch(r"wd\d{1,3}", key.lower()) is not None
-        hits = [c for c in CHECKS if c.name == key.lower() or (prefix and c.code.startswith(key.upper()))]
+        hits = [c for c in CHECKS if c.name == key.lower() or (is_code(key) and c.code.startswith(key.upper()))]
         if not hits:
             return []
         found += hits

@@ -2,11 +2,14 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..alerts import Alert, Severity, printable, render
 from ..reports.closing import checks_line, verdict_line
 from ..summary import Batch, RunInfo, Summary
+from .jsonl import JsonLinesSink
+from .tensorboard import TensorBoardSink
 
 COLOURS = {
     Severity.ERROR: "31;1",
@@ -48,7 +51,7 @@ class ConsoleSink:
         verdict = f"watchdog: {summary.verdict}."
         shown = f"watchdog: {_painted(summary.verdict, COLOURS[summary.verdict])}."
         self._info.echo(verdict_line(summary).replace(verdict, shown, 1))
-        self._info.echo(checks_line(summary, self._whereabouts()))
+        self._info.echo(checks_line(summary, self._whereabouts(summary.unwritten)))
 
     def _new(self, alert: Alert) -> str:
         if alert.severity is Severity.INFO:
@@ -56,11 +59,11 @@ class ConsoleSink:
         name = alert.severity.name
         return render(alert).replace(name, _painted(name, COLOURS[alert.severity]), 1)
 
-    def _whereabouts(self) -> str:
+    def _whereabouts(self, unwritten: Sequence[str]) -> str:
         places = []
-        if self._info.directory is not None and self._info.rank == 0:
+        if self._info.directory is not None and self._info.rank == 0 and TensorBoardSink.__name__ not in unwritten:
             places.append("TensorBoard's Text tab")
-        if self._info.record is not None:
+        if self._info.record is not None and JsonLinesSink.__name__ not in unwritten:
             places.append(_relative(self._info.record))
         return "alerts in " + " and ".join(places) if places else ""
 
