@@ -12,12 +12,12 @@ from torch import Tensor
 from sanity_watchdog.observe.calls import Trace
 from sanity_watchdog.observe.intercept import FollowingMode, Interception
 from sanity_watchdog.observe.lineage import Lineage
-from sanity_watchdog.observe.signs import likelihoods, wrong_terms
+from sanity_watchdog.observe.signs import Signs, likelihoods
 
 Z, Y, V = torch.randn(8, 5), torch.randint(0, 5, (8,)), torch.randn(8, 5)
 
 
-def signs(loss: Callable[..., Tensor]) -> list[int]:
+def followed(loss: Callable[..., Tensor]) -> tuple[Signs, Tensor]:
     z, y, v = Z.clone().requires_grad_(), Y.clone(), V.clone()
     trace = Trace(followed=True)
     inside = Interception(trace, lambda call: None, 0)
@@ -25,9 +25,7 @@ def signs(loss: Callable[..., Tensor]) -> list[int]:
     with likelihoods(inside, lineage.signs), FollowingMode(inside, lineage):
         out = loss(z, y, v)
     inside.tell()
-    found = lineage.signs.of(out)
-    assert bool(wrong_terms(found)) is (set(found.values()) == {-1} and any(t.certain for t in found))
-    return list(found.values())
+    return lineage.signs, out
 
 
 def picked(z: Tensor, y: Tensor) -> Tensor:
@@ -75,6 +73,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "bernoulli": (lambda z, y, v: D.Bernoulli(logits=z).log_prob((v > 0).float()).mean(), [-1]),
     "sampled": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).sample()).mean(), []),
     "reparametrised": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).rsample() + v).mean(), []),
+    "penalty": (lambda z, y, v: (picked(z, y) - picked(v, y)).mean(), []),
     "ratio": (lambda z, y, v: (D.Normal(z, 1.0).log_prob(v) - D.Normal(v, 1.0).log_prob(v)).exp().mean(), []),
 }
 
@@ -83,17 +82,32 @@ LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
 def test_signs(name: str) -> None:
     torch.manual_seed(0)
     loss, expected = LOSSES[name]
-    assert signs(loss) == expected
+    signs, out = followed(loss)
+    assert list(signs.of(out).values()) == expected
 
 
-def test_weights_and_targets_of_ones_own_leave_a_doubt() -> None:
-    for name in ("doubtful weights", "own target", "of another"):
-        trace = Trace(followed=True)
-        inside, lineage = Interception(trace, lambda call: None, 0), Lineage(trace, (v := V.clone(),), True)
-        with FollowingMode(inside, lineage):
-            out = LOSSES[name][0](Z.clone().requires_grad_(), Y, v)
-        assert list(lineage.signs.of(out).values()) == [-1]
-        assert not wrong_terms(lineage.signs.of(out))
+def entropy_bonus(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
+    log_p = picked(z, y)
+    return 0.01 * log_p.mean() - ((log_p - v[:, 0]).exp() * v[:, 1]).mean()
+
+
+def test_weights_targets_of_ones_own_and_other_uses_leave_a_doubt() -> None:
+    for loss in (*(LOSSES[n][0] for n in ("doubtful weights", "own target", "of another")), entropy_bonus):
+        signs, out = followed(loss)
+        assert list(signs.of(out).values()) == [-1]
+        assert not signs.wrong(out)
+
+
+@pytest.mark.parametrize("name", ["minus", "from one", "of a penalty", "stack", "gather", "one hot", "normal"])
+def test_wrong_signs(name: str) -> None:
+    signs, out = followed(LOSSES[name][0])
+    assert signs.wrong(out) == list(signs.of(out))
+
+
+@pytest.mark.parametrize("name", ["plain", "difference", "cancelled", "gather, minus"])
+def test_right_signs(name: str) -> None:
+    signs, out = followed(LOSSES[name][0])
+    assert not signs.wrong(out)
 
 
 def test_distributions_are_left_as_they_were() -> None:

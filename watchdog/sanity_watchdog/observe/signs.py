@@ -68,6 +68,7 @@ class Signs:
     def __init__(self, trace: Trace, is_data: Callable[[Tensor], bool]) -> None:
         self._trace, self._is_data = trace, is_data
         self._terms: Marks[Terms] = Marks()
+        self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
 
@@ -78,6 +79,14 @@ class Signs:
     def of(self, tensor: Any) -> Terms:
         """The terms whose weighted sum this is, as far as it is known."""
         return self._terms.get(tensor) or {}
+
+    def wrong(self, loss: Tensor) -> list[Term]:
+        """Those of the wrong sign in ``loss``, if none has the right one: else a difference is meant.
+
+        What the step has used in yet another way is left out: there it may have its right sign.
+        """
+        terms = self.of(loss)
+        return [] if 1 in terms.values() else [t for t in terms if t.certain and t not in self._ended]
 
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
@@ -98,9 +107,12 @@ class Signs:
         known = [self.of(t) for t in inputs]
         if any(known):
             found = self._sum(name, args, known, inputs) if plain else {}
+            if name in (*ADDS, *SUBTRACTS) and any(not t.requires_grad and self._is_data(t) for t in inputs):
+                found = {}  # such as a ratio to stored probabilities
             if any(not k and t.requires_grad and self._is_data(t) for k, t in zip(known, inputs, strict=True)):
                 found = _beside_others(found)
             self._terms.put(out, found)
+            self._ended.update(term for k in known for term in k if term not in found)
             return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
         if name in LOGS:
@@ -152,17 +164,12 @@ class Signs:
 
 def tell(at: Moment, signs: Signs, loss: Tensor) -> None:
     """Say which parts of the step's loss have the wrong sign: to their calls, or as evidence where there is none."""
-    for term in wrong_terms(signs.of(loss)):
+    for term in signs.wrong(loss):
         if term.call is not None:
             term.call.flipped = True
         else:
             value = float(loss.detach().sum())
             at.emit(Likelihood(function=term.function, where=term.where, value=value, **at.tags()))
-
-
-def wrong_terms(terms: Terms) -> list[Term]:
-    """Those with the wrong sign, where none has the right one: a difference of two is meant."""
-    return [] if 1 in terms.values() else [term for term in terms if term.certain]
 
 
 def _joined(several: list[Terms]) -> Terms:
