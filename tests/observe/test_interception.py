@@ -1,5 +1,6 @@
 """Beside compiled code, under other modes, where a loss raises: nothing is disturbed, nothing is compiled twice."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from sanity_watchdog import LossWatch
+from sanity_watchdog import LossWatch, SanityWatchdog
 from sanity_watchdog.observe import intercept
 from tests.runs import Classifier, blobs, codes, loader, mlp, trainer, watched
 
@@ -211,3 +212,19 @@ def test_later_steps_have_no_mode() -> None:
     watched(Deep(), watchdog=LossWatch(fail_on=None, select=("WD10",)), max_steps=6)
     assert depths[0] == 1
     assert not any(depths[1:])
+
+
+@pytest.mark.parametrize("make", [lambda: F.mse_loss, nn.MSELoss, lambda: lambda z, y: F.smooth_l1_loss(z, y)])
+def test_a_warning_of_torch_names_the_line_that_it_names_without_us(make: Any) -> None:
+    def places(*callbacks: Any) -> list[tuple[str, int]]:
+        torch.manual_seed(0)
+        module = Classifier(nn.Linear(20, 1), make())
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            trainer(*callbacks).fit(module, loader(torch.randn(64, 20), torch.randn(64)))
+        return [(w.filename, w.lineno) for w in told if "target size" in str(w.message)]
+
+    plain, dog = places(), SanityWatchdog(fail_on=None)
+    assert plain
+    assert places(dog) == plain
+    assert "WD104" in [a.code for a in dog.alerts]

@@ -117,3 +117,10 @@ def test_hostile_text_cannot_steer_the_terminal() -> None:
     summary = Summary("fail", skipped={"WD101": "\033[2J"}, vitals={"loss": "\n"}, unused_ignores=("\033",))
     for line in said(Batch(0, (hostile, replace(hostile, where="b", severity=Severity.INFO))), summary=summary):
         assert all(part.isprintable() for part in line.split("\n"))
+
+
+def test_the_same_in_validation_is_one_line() -> None:
+    elsewhere = replace(ERROR, where="train.py:9", stage="validation")
+    lines = said(Batch(8, (replace(ERROR, where="train.py:5"), elsewhere)), summary=Summary("fail", (ERROR, elsewhere)))
+    assert len(lines) == 4
+    assert lines[1] == f"watchdog: {ERROR.code} {ERROR.name}: the same in validation, step {ERROR.step} at train.py:9"

@@ -19,7 +19,7 @@ from torch.overrides import TorchFunctionMode
 from .calls import LossCall, Trace
 from .inside import Inside
 from .lineage import Lineage
-from .site import user_line
+from .site import call_plainly, caller_of, on_behalf_of, user_line
 
 LOSSES = {
     getattr(F, name): inspect.signature(getattr(F, name))
@@ -79,6 +79,7 @@ class FollowingMode(TorchFunctionMode):
         super().__init__()
         self._to = interception
         self._lineage = lineage
+        self._call: Callable[..., Any] = call_plainly
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -92,8 +93,9 @@ class FollowingMode(TorchFunctionMode):
         call = LossCall(func.__name__, user_line(), {}, followed=True)
         self._to.do(self._describe, call, signature, args, kwargs)
         self._to.do(self._to.coming, call)
+        self._to.do(self._find_caller, func)
         try:
-            call.value = func(*args, **kwargs)
+            call.value = self._call(func, args, kwargs)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, torch.OutOfMemoryError):
                 call.error = f"{type(error).__name__}: {error}"
@@ -103,6 +105,10 @@ class FollowingMode(TorchFunctionMode):
         self._to.do(self._lineage.follow, func, args, kwargs, call.value)
         self._to.do(self._lineage.signs.called, call)
         return call.value
+
+    def _find_caller(self, func: Any) -> None:
+        caller = caller_of(func)
+        self._call = on_behalf_of(caller) if caller is not None else call_plainly
 
     def _describe(
         self, call: LossCall, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]

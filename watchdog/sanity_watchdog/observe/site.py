@@ -3,8 +3,10 @@
 import os
 import sys
 import sysconfig
+from collections.abc import Callable
 from functools import lru_cache
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
+from typing import Any
 
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -37,6 +39,28 @@ def user_line(depth: int = 1) -> str:
             library = _short(file, frame.f_lineno)
         frame = frame.f_back  # type: ignore[assignment]
     return library
+
+
+_CALL: CodeType = (lambda function, args, kwargs: function(*args, **kwargs)).__code__
+
+
+def caller_of(function: Any) -> FrameType | None:
+    """The frame that called a Python function which is being run further up the stack; None where it is not."""
+    code, frame = getattr(function, "__code__", None), sys._getframe(1)
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back  # type: ignore[assignment]
+    return frame.f_back if frame is not None else None
+
+
+def on_behalf_of(frame: FrameType) -> Callable[..., Any]:
+    """Calls a function from the line at which ``frame`` stands, so that its warnings name that line and not ours."""
+    code = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    return FunctionType(code, frame.f_globals)
+
+
+def call_plainly(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """From here."""
+    return function(*args, **kwargs)
 
 
 def origin(frame: FrameType) -> int:

@@ -22,12 +22,16 @@ COLOURS = {
 }
 
 
+STAGES = {"train": "in training", "validation": "in validation", "start": "at the start"}
+
+
 class ConsoleSink:
     """Prints through :attr:`RunInfo.echo`. Colours only on a terminal and without ``NO_COLOR``."""
 
     def __init__(self) -> None:
         self._info = RunInfo()
         self._printed: dict[tuple[str, str], tuple[Severity, int]] = {}
+        self._said: set[tuple[str, Severity, str, tuple[str, ...]]] = set()
 
     def open(self, info: RunInfo) -> None:
         self._info = info
@@ -56,6 +60,13 @@ class ConsoleSink:
     def _new(self, alert: Alert) -> str:
         if alert.severity is Severity.INFO:
             return f"watchdog: note {alert.code} {alert.name}: {printable(alert.message)}"
+        said = alert.code, alert.severity, alert.message, alert.subjects
+        if said in self._said:
+            where = f" at {printable(alert.where)}" if alert.where else ""
+            return (
+                f"watchdog: {alert.code} {alert.name}: the same {STAGES.get(alert.stage, '')}, step {alert.step}{where}"
+            )
+        self._said.add(said)
         name = alert.severity.name
         return render(alert).replace(name, _painted(name, COLOURS[alert.severity]), 1)
 
