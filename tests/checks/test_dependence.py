@@ -19,6 +19,7 @@ SEPARATE = Dependence(
     influence=0.0,
 )
 MIXED = replace(SEPARATE, sharing=1.0, influence=0.3)
+MOVED = Suspect("samples moved", "reshape", where="model.py:5")
 RESHAPE = Suspect("reshaped", "view", where="model.py:9")
 RECURRENCE = Suspect("both ways", "lstm", "net.cell", "model.py:7")
 CONVOLUTION = Suspect("both sides", "conv1d", "net.mix", "model.py:8")
@@ -34,12 +35,20 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (sees_the_future, replace(CAUSAL, later=0.4, suspects=(CONVOLUTION,))),
     (sees_the_future, replace(CAUSAL, later=0.9, suspects=(RECURRENCE, RESHAPE))),
     (mixed_samples, replace(MIXED, suspects=(RECURRENCE, RESHAPE))),
+    (mixed_samples, replace(SEPARATE, own=16, others=1, astray=4, sharing=1 / 31)),
+    (mixed_samples, replace(SEPARATE, own=16, others=5, astray=4, sharing=5 / 31, suspects=(MOVED,))),
+    (mixed_samples, replace(SEPARATE, own=0, others=6, sharing=6 / 31, influence=0.9, suspects=(MOVED,))),
     (input_ignored, replace(SEPARATE, connected=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, SEPARATE),
     (mixed_samples, replace(MIXED, sharing=1 / 31)),
     (mixed_samples, replace(MIXED, influence=1e-6)),
+    (mixed_samples, replace(MIXED, shape=(16, 4), sharing=16 / 31)),
+    (mixed_samples, replace(SEPARATE, own=16, others=3, sharing=3 / 31, influence=0.9)),
+    (mixed_samples, replace(SEPARATE, own=16, others=1, sharing=1 / 31, influence=0.9, suspects=(MOVED,))),
+    (mixed_samples, replace(SEPARATE, samples=3, own=1, others=2, astray=0)),
+    (mixed_samples, replace(SEPARATE, own=16, others=5, astray=4, mixing_reason="a graph")),
     (mixed_samples, replace(MIXED, samples=3)),
     (mixed_samples, replace(MIXED, mixing_reason="BatchNorm mixes samples on purpose")),
     (sees_the_future, CAUSAL),

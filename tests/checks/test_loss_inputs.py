@@ -72,6 +72,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, replace(PROBABILITIES, origin=SOFTMAX)),
     (double_softmax, PROBABILITIES),
     (wrong_loss_input, replace(LOGITS, shape=(32, 20, 20), classes=20, crossed=True)),
+    (wrong_loss_input, replace(LOGITS, shape=(240, 8), classes=8, repeated=True)),
     (double_softmax, replace(PROBABILITIES, stage="validation")),
     (
         double_softmax,

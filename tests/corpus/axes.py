@@ -4,11 +4,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
 from tests.runs import Classifier, Manual, blobs, loader, mlp, step_by_hand
 
 from .case import Run, fault
-from .parts import line
+from .parts import images, line, text, tones, walks
 
 
 @fault("WD104")
@@ -46,6 +47,76 @@ def errors_divided_by_lengths(fixed: bool) -> Run:
     x, y = line(256)
     lengths = torch.randint(1, 7, (256,)).float()
     return Divided(mlp(12, 1), lr=3e-3), loader(x, y, lengths, batch_size=16), {}
+
+
+@fault("WD131")
+def reshape_for_time_first(fixed: bool) -> Run:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.LSTM(8, 24), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            n, t, d = x.shape
+            return self.head(self.cell(x.transpose(0, 1) if fixed else x.reshape(t, n, d))[0][-1])
+
+    return Classifier(Last(), lr=3e-3), loader(*tones(t=9)), {}
+
+
+@fault("WD131")
+def view_between_the_layers(fixed: bool) -> Run:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(8, 24), nn.Linear(24, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            return self.head((h.transpose(0, 1) if fixed else h.view(h.shape[1], len(h), -1)).mean(0))[:, 0]
+
+    x, y = tones(t=7)
+    return Classifier(Pooled(), F.mse_loss, lr=3e-3), loader(x, y.float(), batch_size=40), {}
+
+
+@fault("WD131", also=("WD132",))
+def scores_and_labels_flattened_in_two_orders(fixed: bool) -> Run:
+    class Tags(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.GRU(16, 16), lr=5e-3)
+            self.token, self.head = nn.Embedding(48, 16), nn.Linear(16, 7)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.head(self.net(self.token(batch[0].T))[0])
+            tags = batch[0] % 7
+            return self.loss(scores.reshape(-1, 7), (tags.T if fixed else tags).reshape(-1))
+
+    return Tags(), loader(text(t=10)), {}
+
+
+@fault("WD103")
+def reshape_of_channels_into_rows(fixed: bool) -> Run:
+    class Tags(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            scores = self.net(x)
+            return self.loss((scores.movedim(1, -1) if fixed else scores).reshape(-1, 6), y.flatten())
+
+    net = nn.Sequential(nn.Conv1d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv1d(24, 6, 1))
+    x = walks(t=14)
+    return Tags(net, lr=5e-3), loader(x.transpose(1, 2).contiguous(), x.argmax(2)), {}
+
+
+@fault("WD103", also=("WD101",))
+def view_of_pixels_as_long_as_classes(fixed: bool) -> Run:
+    class Pixels(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            scores = self.net(batch[0])
+            rows = scores.permute(0, 2, 3, 1).reshape(-1, 4) if fixed else scores.view(-1, 4)
+            step_by_hand(self, self.loss(rows, batch[1].view(-1)))
+
+    x, _ = images(160, size=4)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 4, 1))
+    return Pixels(net, lr=5e-3), loader(x, (x.sum(1) > 0).long() + 2 * (x[:, 0] > 0)), {}
 
 
 @fault("WD104")

@@ -5,11 +5,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tests.runs import Classifier, loader, mlp
 
 from .case import Run, healthy
-from .parts import line
+from .parts import images, line, text, walks
 
 
 @healthy
@@ -35,6 +36,100 @@ def columns_and_rows_whose_mean_is_the_same() -> Run:
             return (near + F.l1_loss(z.squeeze(1), y, reduction="none")).mean()
 
     return Both(mlp(12, 1), lr=3e-3), loader(*line()), {}
+
+
+@healthy
+def slots_with_as_many_classes() -> Run:
+    net = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 36), nn.Unflatten(1, (6, 6)))
+    x, _ = line()
+    return Classifier(net, lr=3e-3), loader(x, (x[:, :6] > 0).long() + 2 * (x[:, 6:] > 0)), {}
+
+
+@healthy
+def places_as_classes() -> Run:
+    class Spans(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0])
+            return self.loss(scores, torch.stack([batch[0][..., 0].argmax(1), batch[0][..., 1].argmin(1)], 1))
+
+    return Spans(nn.Sequential(nn.Linear(3, 24), nn.ReLU(), nn.Linear(24, 2)), lr=5e-3), loader(walks(t=9)), {}
+
+
+@healthy
+def boxes_of_several_shapes() -> Run:
+    class Boxes(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            scores = self.net(x).view(len(x), 3, 5, 4, 4).permute(0, 1, 3, 4, 2)
+            return self.loss(scores.reshape(-1, 5), y[:, None].expand(-1, 3, -1, -1).reshape(-1))
+
+    x, _ = images(160, size=4)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 15, 1))
+    return Boxes(net, lr=5e-3), loader(x, x.argmax(1)), {}
+
+
+@healthy
+def batches_whose_time_comes_first() -> Run:
+    class Tags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token, self.cell, self.head = nn.Embedding(48, 16), nn.GRU(16, 16), nn.Linear(16, 7)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return self.head(self.cell(self.token(ids))[0]).mT
+
+    def collate(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+        ids = torch.stack(rows, 1)
+        return ids, ids % 7
+
+    return Classifier(Tags(), lr=5e-3), DataLoader(text(t=10), 32, True, collate_fn=collate), {}  # type: ignore[arg-type]
+
+
+@healthy
+def one_series_whose_steps_are_the_batch() -> Run:
+    class Next(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return self.loss(self.net(batch[0][:-1]), batch[0][1:])
+
+    return Next(mlp(3, 3), F.mse_loss, lr=3e-3), loader(walks(1, 640)[0], shuffle=False), {}
+
+
+@healthy
+def pairs_of_one_batch() -> Run:
+    class Pairs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0].view(-1, 2, 8)
+            return self.loss(self.net(x[:, 0]), x[:, 1])
+
+    x = torch.randn(320, 1, 8) + 0.3 * torch.randn(320, 2, 8)
+    return Pairs(mlp(8, 8), F.mse_loss, lr=3e-3), loader(x.flatten(0, 1), shuffle=False), {}
+
+
+@healthy
+def supports_and_queries_in_one_batch() -> Run:
+    class Episodes(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            z = self.net(batch[0].flatten(0, 1)).view(4, 8, 6)
+            gaps = torch.cdist(z[:, 4:].reshape(-1, 6), z[:, :4].mean(1))
+            return self.loss(-gaps.square(), torch.arange(4).repeat_interleave(4))
+
+    centres = torch.randn(320, 1, 12) * 2
+    return Episodes(mlp(12, 6), lr=3e-3), loader(centres + torch.randn(320, 8, 12), batch_size=4), {}
+
+
+@healthy
+def neighbours_of_the_batch() -> Run:
+    class Near(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(12, 16), lr=3e-3)
+            self.head = nn.Linear(16, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            near = torch.cdist(x, x).topk(4, largest=False).indices[:, 1:]
+            return F.mse_loss(self.head(self.net(x)[near].mean(1))[:, 0], y)
+
+    return Near(), loader(*line()), {}
 
 
 @healthy

@@ -280,6 +280,91 @@ def test_a_recurrent_layer_that_takes_the_batch_for_time(net: nn.Module, found: 
     assert ("WD131" in codes(dog)) == found
 
 
+class Reordered(nn.Module):
+    """Brings time to the front, rightly or by a reshape: before its first layer or after it."""
+
+    def __init__(self, right: bool, early: bool, width: int = W) -> None:
+        super().__init__()
+        self.inp, self.rnn, self.head = nn.Linear(5, width), nn.GRU(width, W), nn.Linear(W, K)
+        self.right, self.early = right, early
+
+    def turn(self, x: Tensor) -> Tensor:
+        n, t, d = x.shape
+        return x.transpose(0, 1) if self.right else x.reshape(t, n, d)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inp(self.turn(x)) if self.early else self.turn(self.inp(x))
+        return self.head(self.rnn(h)[0][-1])
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("right", [True, False])
+def test_a_reshape_in_place_of_a_transpose(right: bool, early: bool) -> None:
+    dog = watched(Classifier(Reordered(right, early)), loader(*sequences(128), batch_size=32), max_steps=1)
+    assert_awake(dog)
+    assert ("WD131" in codes(dog)) != right
+    if not right:
+        (alert,) = (a for a in dog.alerts if a.code == "WD131")
+        assert "keeps the order in memory" in alert.hint
+
+
+class Flat(nn.Module):
+    """A number for each step of each sample, time first, as one row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rnn, self.head = nn.GRU(5, W), nn.Linear(W, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.rnn(x.permute(1, 0, 2))[0]).view(-1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_scores_and_targets_in_two_orders(right: bool) -> None:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(z, (y.T if right else y).reshape(-1))
+
+    x, _ = sequences(96)
+    dog = watched(Classifier(Flat(), loss), loader(x, x.sum(2), batch_size=24), max_steps=1)
+    assert_awake(dog)
+    assert ("WD131" in codes(dog)) != right
+
+
+class Following(Classifier):
+    """The samples of a batch follow each other: each is predicted from the one before."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x = batch[0]
+        return F.mse_loss(self.net(x[:-1]), x[1:])
+
+
+class Halves(Classifier):
+    """One half of the batch is predicted from the other."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        a, b = batch[0].chunk(2)
+        return F.mse_loss(self.net(a), b)
+
+
+@pytest.mark.parametrize("kind", [Following, Halves])
+def test_samples_that_are_the_targets_of_others(kind: type[Classifier]) -> None:
+    dog = watched(kind(mlp(5, 5)), loader(torch.randn(64, 5)), max_steps=1)
+    assert_awake(dog)
+    assert "WD131" not in codes(dog)
+
+
+@pytest.mark.parametrize("size", [16, 10])
+def test_a_batch_whose_time_comes_first_is_known_by_its_size(size: int) -> None:
+    def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return torch.stack([x for x, _ in rows], 1), torch.stack([y for _, y in rows])
+
+    net = Last(batch_first=False)
+    net.forward = lambda x: net.head(net.rnn(x)[0][-1])  # type: ignore[method-assign]
+    dog = watched(Classifier(net), loader(*sequences(), batch_size=size, collate_fn=collate), max_steps=1)
+    assert_awake(dog)
+    assert "WD131" not in codes(dog)
+
+
 def test_mixed_samples_of_a_regression() -> None:
     x, _ = sequences()
     for first in (True, False):
@@ -515,6 +600,24 @@ def test_what_is_meant_or_may_not_be_asked_is_left_alone(net: nn.Module, reason:
     assert not {"WD131", "WD133"} & set(codes(dog))
     if reason:
         assert reason in dog.summary.skipped["WD131"]
+
+
+class Jagged(nn.Module):
+    """Rows of one tensor that have lengths of their own, taken apart again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(5, 16), nn.Linear(16, K)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = torch.nested.nested_tensor([row[: 3 + i % 4] for i, row in enumerate(x)], layout=torch.jagged)
+        return self.b(torch.stack([row.mean(0) for row in self.a(rows).unbind()]))
+
+
+def test_tensors_of_another_kind_are_not_followed() -> None:
+    dog = watched(Classifier(Jagged()), loader(*sequences()), max_steps=1)
+    assert_awake(dog)
+    assert not codes(dog)
 
 
 class Inner(Classifier):

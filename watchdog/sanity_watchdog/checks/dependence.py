@@ -8,18 +8,22 @@ from .check import Findings, Skip, check
 
 MOST = 0.5
 """Share of the other samples that must have an influence: mixing pairs on purpose reaches one or two."""
+SEVERAL = 2
+"""Other samples whose influence counts where a reshape has exchanged the axis of the samples."""
 FEWEST = 4
 """Samples below which that share means nothing."""
 INFLUENCE = 1e-4
 """Relative influence that counts; rounding of float16 sums stays below it only where there is none at all."""
 RESHAPED = "{} exchanges two axes, but keeps the order in memory: use transpose"
 MIXING = {
+    "samples moved": RESHAPED,
     "reshaped": RESHAPED,
     "over the batch": "{} runs over the axis of the samples: give it the right dim",
     "time first": "{} takes (time, batch, features): batch_first=True, or transpose before it",
 }
 """Fixes by kind of suspect, the surest first."""
 LOOKING_AHEAD = {
+    "samples moved": RESHAPED,
     "reshaped": RESHAPED,
     "both ways": "{} runs both ways: bidirectional=False",
     "unmasked": "pass a causal mask (is_causal=True): {} has none",
@@ -34,7 +38,9 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
     weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
-    influence above 10⁻⁴ of the sample's own. Where the batch enters a recurrent layer or attention first, its axes are
+    influence above 10⁻⁴ of the sample's own. Where every view and reshape of data and targets could be followed, it
+    alerts as well when scores of two samples depend on others and not on their own, or on two others behind a reshape
+    that exchanges the axis of the samples. Where the batch enters a recurrent layer or attention first, its axes are
     compared with ``batch_first``.
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
@@ -47,10 +53,12 @@ def mixed_samples(seen: Dependence) -> Findings:
         nn.TransformerEncoderLayer(64, 4, batch_first=True)    # after
 
     **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
-    losses, graphs, pairs that are mixed on purpose, and scores behind a gradient (meta-learning) are not judged.
+    losses, graphs, pairs that are mixed on purpose, supports of an episode, a batch whose samples follow each other in
+    time, and scores behind a gradient (meta-learning) are not judged.
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
-    functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples.
+    functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. Of a batch
+    whose first axis is time the loader's batch size tells.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
     """
@@ -65,8 +73,20 @@ def mixed_samples(seen: Dependence) -> Findings:
         )
     elif seen.reason or seen.mixing_reason:
         yield Skip(seen.reason or seen.mixing_reason)
+    elif seen.samples >= FEWEST and (seen.astray >= 0 or (seen.others >= SEVERAL and _moved(seen))):
+        what = f"on sample {seen.astray}, not on itself" if seen.astray >= 0 else f"on {seen.others} other samples"
+        yield mixed_samples.alert(
+            seen,
+            f"the scores of sample {seen.own} depend {what}: samples have changed places",
+            hint=_fix(seen.suspects, MIXING) or "give scores and targets one order: transpose before the reshape",
+            where=seen.where,
+            evidence={"samples": seen.samples, "sample": seen.own, "others": seen.others},
+        )
     elif math.isnan(seen.sharing) or seen.samples < FEWEST:
         yield Skip("the axis of the batch was not recognised, or it has fewer than four samples")
+    elif seen.shape and round(seen.sharing * (seen.samples - 1)) <= seen.samples - seen.shape[0]:
+        if seen.sharing:
+            yield Skip("samples without scores of their own, as the supports of an episode")
     elif seen.sharing >= MOST and seen.influence > INFLUENCE:
         yield mixed_samples.alert(
             seen,
@@ -114,6 +134,11 @@ def sees_the_future(seen: Dependence) -> Findings:
             where=seen.where,
             evidence={"position": seen.position, "length": seen.length, "later": seen.later},
         )
+
+
+def _moved(seen: Dependence) -> bool:
+    """Has a reshape exchanged the axis of the samples?"""
+    return any(s.kind == "samples moved" for s in seen.suspects)
 
 
 def _fix(suspects: tuple[Suspect, ...], fixes: dict[str, str]) -> str:

@@ -118,9 +118,9 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     **What it sees.** ``nll_loss``, ``kl_div`` and ``ctc_loss`` on rows that are no log-probabilities (their logsumexp
     is not 0), ``ctc_loss`` on (N, T, k) in place of (T, N, k), targets of ``kl_div`` in the wrong one of its two
     forms, ``cross_entropy`` with a single class, a softmax taken over another axis than the classes, scores whose
-    classes a linear layer has just put on another axis (of the same length), logits or log-probabilities given to
-    a binary loss that wants the other, scores that a clamp makes look like probabilities, and an overlap (Dice, IoU,
-    Tversky) written by hand of scores that come straight out of a layer.
+    classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
+    logits or log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like
+    probabilities, and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -177,8 +177,13 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         )
     if seen.crossed:
         return (
-            f"takes axis {seen.axis} for its {seen.classes} classes; the last layer made them on the last axis",
+            f"takes axis {seen.axis} for its {seen.classes} classes; the last layer made them on another axis",
             "move them: scores.transpose(1, -1), or flatten scores and labels",
+        )
+    if seen.repeated:
+        return (
+            f"gets rows of {seen.classes} scores that are not the {seen.classes} outputs of the last layer",
+            "a view or reshape keeps the order in memory: move the classes first, scores.movedim(1, -1).reshape(…)",
         )
     if _has_wrong_axis(seen):
         return (

@@ -12,8 +12,9 @@ class Suspect:
 
     Attributes:
         kind: ``both ways`` (a recurrence), ``both sides`` (a padded convolution), ``padded`` (also at the end),
-            ``unmasked`` (attention), ``reshaped`` (two axes exchanged by a reshape), ``time first`` (a layer that got
-            the samples as time), ``over the batch`` (softmax over the first axis).
+            ``unmasked`` (attention), ``reshaped`` (two axes exchanged by a reshape), ``samples moved`` (that of the
+            samples among them), ``time first`` (a layer that got the samples as time), ``over the batch`` (softmax over
+            the first axis).
         operation: the function. module: name of its module, empty where it has none. where: the user's line.
     """
 
@@ -33,6 +34,8 @@ class Dependence(Evidence):
         connected: is there a path from the data to the scores? None where that was not asked.
         sharing: share of the other samples that the row depends on, NaN where it was not asked.
         influence: the largest of them, relative to the row's own sample.
+        own: the sample whose scores were asked, -1 where that is not known. others: other samples that they depend on.
+        astray: one of those, where no scores depend on their own sample and no shift explains it, else -1.
         later: influence of later positions relative to that of the earlier ones, NaN where it was not asked.
         position: the row's position. length: positions of its sequence.
         sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
@@ -47,6 +50,9 @@ class Dependence(Evidence):
     connected: bool | None = None
     sharing: float = math.nan
     influence: float = math.nan
+    own: int = -1
+    others: int = 0
+    astray: int = -1
     later: float = math.nan
     position: int = -1
     length: int = 0

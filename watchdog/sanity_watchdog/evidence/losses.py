@@ -110,7 +110,8 @@ class SoftmaxLoss(LossSeen):
         zeros: share of exact zeros.
         logs: do the scores descend from a ``log_softmax``?
         soft: are the targets probabilities?
-        crossed: did the last layer put as many outputs on the last axis, which is not the class axis?
+        crossed: did the last layer put as many outputs on another axis than the class axis?
+        repeated: is one output of the last layer more than one of as many classes of a row?
         perfect: what the best possible scores would cost with these targets, as the call reports it.
     """
 
@@ -124,6 +125,7 @@ class SoftmaxLoss(LossSeen):
     logs: bool = False
     soft: bool = False
     crossed: bool = False
+    repeated: bool = False
     perfect: float = math.nan
 
 

@@ -11,8 +11,10 @@ PRODUCTS = ("Addmm", "Mm", "Bmm", "Linear")
 
 
 def crossed(call: LossCall, axis: int) -> bool:
-    """Do the classes lie across the axis on which a linear layer has just put as many outputs?"""
-    scores, head = call.input, call.head
+    """Do the classes lie across the axis on which the last layer has put as many outputs?"""
+    scores, head, layout = call.input, call.head, call.classes
+    if isinstance(scores, Tensor) and layout is not None and layout.ndim == scores.ndim:
+        return scores.shape[axis] == int(layout.amax()) + 1 > 1 == layout.shape[axis] < layout.numel()
     if not isinstance(scores, Tensor) or head is None or head.ndim != 2 or scores.ndim < 3 or axis == scores.ndim - 1:
         return False
     if not scores.shape[-1] == scores.shape[axis] == len(head):
@@ -21,6 +23,18 @@ def crossed(call: LossCall, axis: int) -> bool:
     while node is not None and node.name().startswith(KEEPS_AXES):
         node = node.next_functions[0][0]
     return node is not None and node.name().startswith(PRODUCTS)
+
+
+def repeated(call: LossCall, axis: int) -> bool:
+    """Is one output of the last layer more than one of as many classes of a row, as after a reshape across axes?"""
+    scores, layout = call.input, call.classes
+    if not isinstance(scores, Tensor) or layout is None or layout.ndim != scores.ndim or layout.shape[axis] == 1:
+        return False
+    classes = scores.shape[axis]
+    if classes != int(layout.amax()) + 1 or layout.shape[axis] != classes:
+        return False
+    rows = layout.movedim(axis, -1).reshape(-1, classes).sort(1).values
+    return bool((rows[:, 1:] == rows[:, :-1]).any())
 
 
 def unspread(tensor: Tensor) -> tuple[int, ...]:

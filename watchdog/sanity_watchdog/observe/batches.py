@@ -59,10 +59,25 @@ def follow(batch: Any, steps: tuple[Step, ...]) -> Tensor | None:
     return batch if type(batch) is Tensor else None
 
 
-def size_of(batch: Any) -> int:
+def size_of(batch: Any, drawn: int = 0) -> int:
     """Samples in the batch: the length that most of its tensors have, the first one's on a tie; 0 where unknown."""
-    lengths = [e.tensor.shape[0] for e in elements(batch) if e.tensor.ndim]
+    lengths = [e.tensor.shape[sample_axis(e.tensor, drawn)] for e in elements(batch) if e.tensor.ndim]
     return max(lengths, key=lengths.count) if lengths else 0
+
+
+def sample_axis(tensor: Tensor, drawn: int) -> int:
+    """Axis of the samples, given how many the loader draws (0 where unknown): 1 where a sequence's steps come first."""
+    return int(_has_steps(tensor) and drawn > 1 and tensor.shape[1] == drawn and tensor.shape[0] % drawn != 0)
+
+
+def is_square(tensor: Tensor) -> bool:
+    """Could the samples lie on either of the first two axes?"""
+    return _has_steps(tensor) and tensor.shape[0] == tensor.shape[1]
+
+
+def _has_steps(tensor: Tensor) -> bool:
+    """Has it two axes that may be samples and steps?"""
+    return tensor.ndim > 2 or (tensor.ndim == 2 and not tensor.is_floating_point())
 
 
 def _walk(

@@ -6,13 +6,14 @@ whole there, in manual optimisation it may have been freed); it is emptied in ``
 """
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
 from ..evidence.losses import Cut, Origin, Spread
+from .layout import Call
 from .suspects import Seen
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class LossCall:
         followed: was lineage recorded, so that a missing ``origin`` means something?
         traced: seen while a compiler traced it: shapes and settings only.
         pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.
+        rows: layout of the samples in its target; classes: of the outputs of the last layer in its first argument.
         step: number of optimizer steps taken by this fit before the call.
         flipped: does the step minimise minus its value?
     """
@@ -65,6 +67,8 @@ class LossCall:
     followed: bool = False
     traced: bool = False
     pairs: Spread | None = None
+    rows: Tensor | None = None
+    classes: Tensor | None = None
     step: int = 0
     flipped: bool = False
 
@@ -96,6 +100,7 @@ class Frontier:
         where: the user's line.
         operation: the function, such as ``linear`` or ``conv2d``. data: the largest tensor with data that it took.
         call: the function, its arguments by place and by name, and which of its results this is.
+        rows: layout of the samples in ``data``, where it is known.
     """
 
     tensor: Tensor
@@ -103,7 +108,8 @@ class Frontier:
     where: str
     operation: str
     data: Tensor
-    call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int] | None = None
+    call: Call | None = None
+    rows: Tensor | None = None
 
 
 @dataclass(eq=False)

@@ -1,17 +1,21 @@
 """What the scores depend on: one backward of one row of them, through the first step's own graph."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..evidence.dependence import Dependence
-from .batches import elements
-from .calls import LossCall, Trace
+from .batches import elements, size_of
+from .calls import Frontier, LossCall, Trace
+from .company import COUNTS, astray, company
 from .entering import by_position
 from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
+from .loaders import first_size
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import is_plain
@@ -22,7 +26,6 @@ CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 """Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
-COUNTS = 1e-4
 
 
 class DependenceWatch(FirstLossObserver):
@@ -43,7 +46,7 @@ class DependenceWatch(FirstLossObserver):
         call = _call(trace, loss)
         if call is None or not trace.frontier:
             return Dependence(**tags)
-        samples = _samples(at.data)
+        samples = size_of(at.data, first_size(at.run.loaders))
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
         tags |= {
@@ -65,35 +68,41 @@ class DependenceWatch(FirstLossObserver):
             return Dependence(connected=False, **tags)
         mixing = mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
         try:
-            found = self._ask(trace, call, samples, set(behind))
+            found = self._ask(trace, call, samples, set(behind), bool(mixing))
         except RuntimeError as error:
             if "second time" not in str(error):
                 raise
             return Dependence(reason="the step has already gone back through this graph", **tags)
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
-    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any]) -> dict[str, Any]:
+    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: bool) -> dict[str, Any]:
         reached = [f for f in trace.frontier if f.tensor.grad_fn in behind]
         row = row_of(call, reached, samples)
-        scores = row.pick(call.input)
-        seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
-        gradients = torch.autograd.grad(
-            scores,
-            [f.tensor for f in reached],
-            seed.reshape(scores.shape).to(scores.dtype),
-            retain_graph=True,
-            allow_unused=True,
-        )
+        gradients = _gradients(call.input[row.index], reached)
         found: dict[str, Any] = {}
         with torch.no_grad():
+            first = company(call, row.index, reached, gradients, samples)
+            if first is not None:
+                row = replace(row, sample=first.own)
+                found |= {"others": len(first.others), "own": first.own}
+                found |= {"sharing": len(first.others) / max(samples - 1, 1), "influence": first.influence}
             for place, gradient in zip(reached, gradients, strict=True):
                 if gradient is None or not is_plain(gradient):
                     continue
-                self._measure(found, row, gradient.detach().abs().float(), samples)
+                if first is None:
+                    self._measure(found, row, place, gradient.detach().abs().float(), samples)
                 if row.entry is not None and place is row.entry.place:
                     self._look_ahead(found, trace, row, row.entry, gradient)
         if row.entry is not None and row.entry.shift:
             found |= {"position": row.position, "length": row.length}
+        picked = any(node.name().startswith("IndexBackward") for node in behind)
+        if first is not None and first.others and not mixing and not picked:
+            again = _gradients(call.input[row.another], reached)
+            with torch.no_grad():
+                second = company(call, row.another, reached, again, samples)
+            if second is not None:
+                found["others"] = max(len(first.others), len(second.others))
+                found["astray"] = first.others[0] if astray((first, second)) else -1
         return found
 
     def _look_ahead(self, found: dict[str, Any], trace: Trace, row: Row, entry: Entry, gradient: Tensor) -> None:
@@ -106,12 +115,25 @@ class DependenceWatch(FirstLossObserver):
         elif earlier > 0:
             found["later"] = later / earlier
 
-    def _measure(self, found: dict[str, Any], row: Row, mass: Tensor, samples: int) -> None:
-        axes = [a for a, size in enumerate(mass.shape[:2]) if size == samples]
+    def _measure(self, found: dict[str, Any], row: Row, place: Frontier, mass: Tensor, samples: int) -> None:
+        shapes = zip(mass.shape[:2], place.data.shape[:2], strict=False)
+        axes = [a for a, sizes in enumerate(shapes) if sizes == (samples, samples)]
         if axes and samples > 1:
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
+
+
+def _gradients(scores: Tensor, places: Sequence[Frontier]) -> tuple[Tensor | None, ...]:
+    """Of differently weighted scores of one row, where data entered; the graph is kept."""
+    seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
+    return torch.autograd.grad(
+        scores,
+        [p.tensor for p in places],
+        seed.reshape(scores.shape).to(scores.dtype),
+        retain_graph=True,
+        allow_unused=True,
+    )
 
 
 def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:
@@ -145,8 +167,3 @@ def _supervised(call: LossCall) -> bool:
     if scores.grad_fn is None or not scores.ndim or scores.numel() < 2 or target.numel() < 2:
         return False
     return not bool((target == target.reshape(-1)[0]).all())
-
-
-def _samples(batch: Any) -> int:
-    lengths = [len(e.tensor) for e in elements(batch) if e.tensor.ndim]
-    return max(lengths, key=lengths.count) if lengths else 0

@@ -16,7 +16,7 @@ class Fact:
         data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis.
         norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
         axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
-        pairs: other values over two batch axes.
+        pairs: other values over two batch axes. rows, classes: layouts of the samples and of a layer's outputs in it.
     """
 
     data: bool = False
@@ -29,6 +29,8 @@ class Fact:
     axis_added: bool = False
     spread: Spread | None = None
     pairs: Pairs | None = None
+    rows: Tensor | None = None
+    classes: Tensor | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -39,7 +41,7 @@ class Fact:
     def is_known(self) -> bool:
         """Is there anything to remember?"""
         flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
-        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs))
+        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs, self.classes))
 
 
 NOTHING = Fact()

@@ -120,6 +120,7 @@ class FollowingMode(TorchFunctionMode):
             call.arguments["reduction"] = "sum"
         fact = self._lineage.of(call.prediction)
         call.origin, call.head, call.cosine, call.logs = fact.origin, fact.head, fact.cosine, fact.logs
+        call.classes, call.rows = fact.classes, self._lineage.of(call.target).rows
         call.pairs = self._lineage.compared(call.input, call.target)
 
 

@@ -1,6 +1,6 @@
 """Follows values through the eager operations of one step, by what their functions are called."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,11 +8,17 @@ import torch
 from torch import Tensor
 
 from ..evidence.losses import Cut, Spread, batch_meets_batch
+from . import layout
+from .batches import is_square, sample_axis, size_of
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .culprits import Culprits
 from .facts import NOTHING, Fact
+from .layout import Call
+from .loaders import first_size
+from .observer import is_plain
 from .obstacles import saved_tensor_hooks
 from .operations import (
+    CONVOLUTIONS,
     DRAWS,
     FROM_HOST,
     HOOKS,
@@ -31,13 +37,12 @@ from .operations import (
 from .origins import origin_of
 from .overlaps import Overlaps
 from .pairs import averaged, compared, pairs_of
+from .run import Run
 from .signs import Signs
 from .site import user_line
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
-"""A function, its arguments by place and by name, and which of its results is meant."""
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
 
@@ -69,8 +74,9 @@ class Lineage:
         batch: Any,
         training: bool,
         scored: Callable[[LossCall], None] = lambda call: None,
-        buffers: Iterable[Tensor] = (),
+        run: Run | None = None,
     ) -> None:
+        drawn = 0 if run is None else first_size(run.loaders)
         self._trace = trace
         self._scored = scored
         self._training = training
@@ -79,13 +85,21 @@ class Lineage:
         self._facts: Marks[Fact] = Marks()
         self.signs = Signs(trace, lambda t: self.of(t).data)
         self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
+        self._samples = size_of(batch, drawn)
         for tensor in tensors_of(batch):
-            self._facts.put(tensor, Fact(data=True))
+            self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, drawn)))
             self._put_known(tensor, True)
-        for tensor in buffers:  # norms write to them within their call
+        for tensor in () if run is None else run.module.buffers():  # norms write to them within their call
             trace.known.put(tensor, ANY)
-        self._samples = max((len(t) for t in tensors_of(batch) if t.ndim), default=1)
+        self._most = max((len(t) for t in tensors_of(batch) if t.ndim), default=1)
         self._reads = 0
+
+    def _rows(self, tensor: Tensor, drawn: int) -> Tensor | None:
+        """The samples of a tensor of the batch, numbered, where it is sure on which axis they lie."""
+        if not is_plain(tensor) or not tensor.ndim or is_square(tensor):
+            return None
+        axis = sample_axis(tensor, drawn)
+        return layout.numbered(self._samples, axis, tensor.ndim) if tensor.shape[axis] == self._samples else None
 
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
@@ -124,7 +138,7 @@ class Lineage:
         elif name in READS and args and isinstance(args[0], Tensor):
             if self.of(args[0]).data and not self._trace.calls:
                 self._reads += 1
-                self._trace.left |= args[0].numel() > 1 or self._reads >= self._samples
+                self._trace.left |= args[0].numel() > 1 or self._reads >= self._most
             if args[0].requires_grad:
                 self._trace.read = Cut(name.strip("_"), user_line())
 
@@ -156,7 +170,7 @@ class Lineage:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
         if out.requires_grad and data:
             self._note_frontier(name, call, facts, out)
-        mixes = name in MIXING
+        mixes, plain = name in MIXING, is_plain(out)
         fact = Fact(
             data=data,
             origin=origin_of(name, args, kwargs, out, first.is_raw) or (first.origin if name in VIEWS else None),
@@ -171,6 +185,8 @@ class Lineage:
             or (name == "__getitem__" and out.ndim > inputs[0].ndim)
             or (first.axis_added and name in VIEWS),
             spread=None if mixes else self._spread(name, inputs, facts),
+            rows=layout.after(name, call, [f.rows for f in facts], inputs, out) if plain else None,
+            classes=self._classes(name, call, facts, out) if plain else None,
             pairs=pairs_of(name, inputs, [f.pairs for f in facts], [f.axis_added for f in facts], out),
         )
         if fact.spread is not None and name in REDUCES:
@@ -207,11 +223,18 @@ class Lineage:
         others = [t for t in sources if t is not target]
         self._put_known(target, self._is_known(target, written=True) and all(map(self._is_known, others)))
         if any(self.of(t).data for t in sources):
-            self._facts.put(target, replace(self.of(target), data=True))
+            self._facts.put(target, replace(self.of(target), data=True, rows=None, classes=None))
 
     @staticmethod
     def _weight(inputs: list[Tensor]) -> Tensor | None:
         return next((t for t in inputs[1:] if t.ndim >= 2 and t.is_leaf and isinstance(t, torch.nn.Parameter)), None)
+
+    def _classes(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> Tensor | None:
+        inputs, axis = inputs_of(call), out.ndim - 1 if name == "linear" else 1
+        weight = self._weight(inputs) if name in CONVOLUTIONS or name == "linear" else None
+        if weight is None or not 0 <= axis < out.ndim or out.shape[axis] != len(weight):
+            return layout.after(name, call, [f.classes for f in facts], inputs, out)
+        return layout.numbered(len(weight), axis, out.ndim)
 
     @staticmethod
     def _keeps_length(name: str, inputs: list[Tensor], facts: list[Fact]) -> bool:
@@ -252,7 +275,7 @@ class Lineage:
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
         main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
-        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main, call))
+        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main, call, self.of(main).rows))
 
     def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         cuts = self._trace.cuts

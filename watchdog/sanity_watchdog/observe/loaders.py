@@ -3,7 +3,7 @@
 import dis
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType
 from typing import Any
 
@@ -44,6 +44,11 @@ def batch_size(loader: Any) -> int:
     if size is None and isinstance(getattr(loader, "batch_sampler", None), BatchSampler):
         size = loader.batch_sampler.batch_size
     return size if isinstance(size, int) and not isinstance(size, bool) else 0
+
+
+def first_size(loaders: Iterable[Any]) -> int:
+    """Samples per batch of the first of several loaders, 0 where it is not known."""
+    return next(map(batch_size, loaders), 0)
 
 
 def items_are_batches(loader: Any) -> bool:

@@ -12,7 +12,7 @@ from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLos
 from ..evidence.readings import Scalars, Vital
 from ..evidence.targets import TargetRange
 from . import alignments
-from .axes import crossed
+from .axes import crossed, repeated
 from .bounded import class_axis
 from .calls import LossCall
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
@@ -56,6 +56,7 @@ class Facts:
     whole_samples: bool = False
     crossed: bool = False
     flipped: bool = False
+    repeated: bool = False
     resumed: bool = False
     alignment: alignments.Options | None = None
     given: tuple[int | None, float | None] = field(default=(None, None))
@@ -81,7 +82,8 @@ class Facts:
         if facts.kind == "softmax":
             ignore = options.get("ignore_index")
             facts.ignore_index = -100 if ignore is None else int(ignore)
-            facts.crossed = not facts.soft and crossed(call, facts.axis)
+            if not facts.soft:
+                facts.crossed, facts.repeated = crossed(call, facts.axis), repeated(call, facts.axis)
         facts.alignment = alignments.Options.of(call)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
@@ -141,6 +143,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             logs=facts.logs,
             soft=facts.soft,
             crossed=facts.crossed,
+            repeated=facts.repeated,
             perfect=get("perfect", math.nan if facts.soft or facts.smoothing else 0.0),
             **common,
         )

@@ -78,7 +78,7 @@ class LossCalls(Observer):
         )
         self._by_hand = None
         if follow:
-            lineage = Lineage(at.trace, batch, training, self._score, at.run.module.buffers())
+            lineage = Lineage(at.trace, batch, training, self._score, at.run)
             self._signs = lineage.signs if training and minimises(at.run.optimizers) else None
             mode = FollowingMode(self._interception, lineage)
             return (likelihoods(self._interception, lineage.signs), mode) if self._signs else (mode,)

@@ -65,6 +65,19 @@ DRAWS = frozenset((
     "rand", "randn", "rand_like", "randn_like", "randint", "randint_like", "normal", "uniform", "random",
     "exponential", "log_normal", "cauchy", "multinomial", "poisson", "randperm",
 ))
+RESHAPES = frozenset((
+    "view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "view_as", "reshape_as",
+))
+MOVES = frozenset((
+    "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "select", "narrow", "chunk",
+    "split", "unbind", "__getitem__",
+))
+ELEMENTWISE = ACTIVATIONS | SCALES | ADDS | SUBTRACTS | KEEPS_VALUES | frozenset((
+    "pow", "square", "sqrt", "rsqrt", "exp", "log", "log1p", "abs", "sign", "sin", "cos", "reciprocal", "clamp", "clip",
+    "clamp_min", "clamp_max", "remainder", "__floordiv__", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "where",
+    "masked_fill", "dropout", "layer_norm", "expand", "long", "int", "type", "bool", "cpu", "cuda", "round", "floor",
+    "logical_not", "logical_and", "logical_or", "nan_to_num",
+))
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))

@@ -49,6 +49,7 @@ class Row:
         index: its place in the scores. sample: number of the sample.
         position: position in its sequence, -1 without one. length: positions.
         entry: where the values enter that the targets are; None for anything but such a prediction.
+        another: place of a row of another sample, and at another position.
     """
 
     index: Index
@@ -56,6 +57,7 @@ class Row:
     position: int = -1
     length: int = 0
     entry: Entry | None = None
+    another: Index = ()
 
     def pick(self, scores: Tensor) -> Tensor:
         """The scores of this row, still in the graph."""
@@ -78,12 +80,17 @@ def row_of(call: LossCall, reached: Iterable[Frontier], samples: int) -> Row:
         entry = _entry(place, reading, shift)
         if entry is not None:
             sample, position = _middle(reading.valid)
-            return Row(reading.index(sample, position), sample, position, reading.targets.shape[1], entry)
+            return _row(reading, sample, position, entry)
     sample = min(samples // 2, len(call.input) - 1)
     if call.name in CLASSES and readings:
-        length = readings[0].targets.shape[1]
-        return Row(readings[0].index(samples // 2, length // 2), samples // 2, length // 2, length)
-    return Row((sample,), sample)
+        return _row(readings[0], samples // 2, readings[0].targets.shape[1] // 2)
+    return Row((sample,), sample, another=(sample // 2,))
+
+
+def _row(reading: Reading, sample: int, position: int, entry: Entry | None = None) -> Row:
+    length = reading.targets.shape[1]
+    another = reading.index(sample // 2, length // 3)
+    return Row(reading.index(sample, position), sample, position, length, entry, another)
 
 
 def _readings(call: LossCall, samples: int) -> Iterator[Reading]:

@@ -60,9 +60,11 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         if mask is None and not (kwargs.get("is_causal") or (len(args) > 5 and args[5])):
             yield Seen("unmasked", "attention", user_line())
-    elif name in ("reshape", "view") and first.ndim == 3 and out.ndim == 3:
-        a, b, c = first.shape
-        if tuple(out.shape) in ((a, c, b), (b, a, c)) and out.shape != first.shape:
+    elif name in ("reshape", "view") and first.ndim == out.ndim > 1 and first.shape != out.shape:
+        old, new = tuple(first.shape), tuple(out.shape)
+        if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
+            yield Seen("samples moved", name, user_line())
+        elif len(old) == 3 and new == (old[0], old[2], old[1]):
             yield Seen("reshaped", name, user_line())
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)

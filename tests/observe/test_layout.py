@@ -1,0 +1,74 @@
+"""Layouts against the same operations on numbers themselves."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sanity_watchdog.observe import layout
+from sanity_watchdog.observe.layout import Call, after, numbered
+
+
+def replayed(
+    shape: tuple[int, ...], axis: int, operations: list[tuple[str, Any, tuple[Any, ...]]]
+) -> tuple[Any, Tensor]:
+    """What is known after the operations, and what it should be."""
+    known: Tensor | None = numbered(shape[axis], axis, len(shape))
+    value = known.expand(shape).clone()
+    for name, function, args in operations:
+        call: Call = (function, (value, *args), {}, 0)
+        out = function(value, *args)
+        known = after(name, call, [known], [value], out)
+        value = out
+    return known, value
+
+
+T, N, C = 6, 4, 5
+
+
+@pytest.mark.parametrize(
+    "operations",
+    [
+        [("transpose", torch.transpose, (0, 1))],
+        [("reshape", torch.reshape, ((T, N, C),))],
+        [("reshape", torch.reshape, ((-1, C),)), ("view", Tensor.view, (N, T, C))],
+        [("permute", torch.permute, ((2, 0, 1),)), ("reshape", torch.reshape, ((N, C, T),))],
+        [("flatten", torch.flatten, ()), ("unflatten", torch.unflatten, (0, (2, -1)))],
+        [("__getitem__", Tensor.__getitem__, ((slice(1, None), 2, None, ...),)), ("neg", torch.neg, ())],
+        [("unsqueeze", torch.unsqueeze, (1,)), ("mul", torch.mul, (2,)), ("squeeze", torch.squeeze, (1,))],
+        [("chunk", lambda x, n: x.chunk(n)[0], (2,)), ("mT", lambda x: x.mT, ())],
+    ],
+)
+@pytest.mark.parametrize("axis", [0, 2])
+def test_a_layout_says_where_the_numbers_are(operations: Any, axis: int) -> None:
+    known, value = replayed((N, T, C), axis, [o for o in operations if o[0] not in ("neg", "mul")])
+    assert known is not None
+    assert torch.equal(known.expand(value.shape), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "args"),
+    [
+        ("flip", torch.flip, ((0,),)),
+        ("sort", lambda x: x.sort(0)[0], ()),
+        ("cumsum", torch.cumsum, (0,)),
+        ("__getitem__", Tensor.__getitem__, (torch.tensor([2, 0, 1]),)),
+        ("sum", torch.sum, (0,)),
+    ],
+)
+def test_what_moves_values_by_themselves_ends_a_layout(name: str, function: Any, args: Any) -> None:
+    assert replayed((N, T, C), 0, [(name, function, args)])[0] is None
+
+
+def test_layouts_that_differ_end_where_they_meet() -> None:
+    a, b = numbered(N, 0, 2), numbered(N, 1, 2)
+    x = torch.zeros(N, N)
+    assert after("add", (torch.add, (x, x), {}, 0), [a, b], [x, x], x) is None
+    assert after("add", (torch.add, (x, x), {}, 0), [a, numbered(N, 0, 2)], [x, x], x) is a
+
+
+def test_what_would_have_to_be_written_out_is_given_up_when_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MOST", N * T - 1)
+    assert replayed((N, T, C), 0, [("reshape", torch.reshape, ((T, N, C),))])[0] is None
+    assert replayed((N, T, C), 0, [("reshape", torch.reshape, ((N, C, T),))])[0] is not None

@@ -1,0 +1,110 @@
+"""Which samples a row of the scores depends on, wherever reshapes have put them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .calls import Frontier, LossCall
+from .entering import BATCH_FIRST
+from .operations import CONVOLUTIONS, RECURRENT
+from .sequences import CLASSES, Index
+
+COUNTS = 1e-4
+"""Relative influence that counts."""
+
+
+@dataclass(frozen=True)
+class Company:
+    """The samples that one row depends on.
+
+    Attributes:
+        own: the sample that its target is of. others: other samples, in order. itself: does it depend on its own?
+        influence: the largest of another sample, relative to its own; 0 where it does not depend on its own.
+    """
+
+    own: int
+    others: tuple[int, ...]
+    itself: bool
+    influence: float
+
+    @property
+    def is_run(self) -> bool:
+        """Are they its neighbours, without a gap, as where one sample is predicted from those before it?"""
+        everyone = sorted({self.own, *self.others})
+        return everyone[-1] - everyone[0] == len(everyone) - 1
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        return tuple(other - self.own for other in self.others)
+
+
+def company(
+    call: LossCall, index: Index, places: Sequence[Frontier], gradients: Sequence[Tensor | None], samples: int
+) -> Company | None:
+    """Of the row at ``index``, given the gradients of its scores at ``places``; None where it cannot be told."""
+    own = _owner(call, index)
+    if own is None or own >= samples:
+        return None
+    felt = torch.zeros(samples)
+    for place, gradient in zip(places, gradients, strict=True):
+        if gradient is None:
+            continue
+        each = _by_sample(place, gradient.detach().abs().float(), samples)
+        if each is None:
+            return None
+        felt = torch.maximum(felt, each)
+    if not float(felt.amax()) > 0:
+        return None
+    counts = (felt > COUNTS * felt.amax()).tolist()
+    others = tuple(i for i, c in enumerate(counts) if c and i != own)
+    influence = max((float(felt[i]) for i in others), default=0.0) / float(felt[own]) if counts[own] else 0.0
+    return Company(own, others, counts[own], influence)
+
+
+def astray(several: Iterable[Company]) -> bool:
+    """Does no row depend on its own sample, and each on others that no shift of the batch explains?"""
+    rows = list(several)
+    if any(c.itself or not c.others for c in rows) or len(rows) < 2:
+        return False
+    return not all(c.is_run for c in rows) and len({c.offsets for c in rows}) > 1
+
+
+def _owner(call: LossCall, index: Index) -> int | None:
+    target, rows = call.target, call.rows
+    if rows is None or rows.ndim != target.ndim:
+        return None
+    if call.name in CLASSES:
+        index = tuple(i for i in index if not isinstance(i, slice))
+    elif call.input.shape != target.shape:
+        return None
+    found = rows.expand(target.shape)[index]
+    return int(found.amax()) if found.numel() and bool(found.amax() == found.amin()) else None
+
+
+def _by_sample(place: Frontier, mass: Tensor, samples: int) -> Tensor | None:
+    """Largest influence of each sample's data, ``(samples,)`` on the host."""
+    rows, shape, name = place.rows, place.data.shape, place.operation
+    if rows is None or rows.ndim != len(shape):
+        return None
+    if name == "embedding" and mass.shape[:-1] == shape:
+        mass = mass.amax(-1)
+    elif name == "linear" and mass.shape[:-1] == shape[:-1]:
+        mass = mass.amax(-1, keepdim=True).expand(shape)
+    elif name in CONVOLUTIONS and len(mass) == shape[0]:
+        mass = mass.flatten(1).amax(1).reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
+    elif name in RECURRENT and place.call is not None and len(shape) == 3 and len(place.call[1]) > BATCH_FIRST:
+        given = 0 if place.call[1][BATCH_FIRST] else 1
+        axis = 1 if place.call[3] else given
+        if mass.shape[axis] != shape[given]:
+            return None
+        each = mass.movedim(axis, 0).flatten(1).amax(1)
+        mass = (each[:, None, None] if given == 0 else each[None, :, None]).expand(shape)
+    elif mass.shape != shape:
+        return None
+    still = [a for a in range(len(shape)) if rows.shape[a] == 1]
+    mass = (mass.amax(still, keepdim=True) if still else mass).cpu().expand(rows.shape)
+    if int(rows.amax()) >= samples:
+        return None
+    return torch.zeros(samples).scatter_reduce(0, rows.flatten().long(), mass.flatten(), "amax")

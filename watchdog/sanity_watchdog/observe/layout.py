@@ -1,0 +1,98 @@
+"""Where the rows of a tensor, or its columns, end up when views and reshapes move them about.
+
+A layout is a tensor of numbers on the host, ``int32``, as many axes as the tensor that it belongs to; axes along which
+the numbers do not change have length one. It is made from shapes alone: no value of the user's tensor is read.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .operations import ELEMENTWISE, MOVES, RESHAPES
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
+"""A function, its arguments by place and by name, and which of its results is meant."""
+MOST = 1 << 20
+"""Numbers of a layout; larger ones are given up."""
+
+
+def numbered(length: int, axis: int, axes: int) -> Tensor:
+    """0 … length - 1 along one of so many axes."""
+    shape = [1] * axes
+    shape[axis] = length
+    return torch.arange(length, dtype=torch.int32).reshape(shape)
+
+
+def after(
+    name: str, call: Call, known: Sequence[Tensor | None], inputs: Sequence[Tensor], out: Tensor
+) -> Tensor | None:
+    """Layout of an operation's result, given those of its ``inputs``; None where it is not known."""
+    layouts = [(t, k) for t, k in zip(inputs, known, strict=True) if k is not None]
+    if not layouts:
+        return None
+    source, layout = layouts[0]
+    if name in RESHAPES:
+        return _reshaped(layout, source.shape, out.shape) if len(inputs) == 1 else None
+    if name in MOVES:
+        return _moved(name, call, source, layout, out) if len(inputs) == 1 else None
+    if name == "one_hot":
+        return layout[..., None]
+    if name not in ELEMENTWISE or any(k is not layout and not torch.equal(k, layout) for _, k in layouts[1:]):
+        return None
+    spare = out.ndim - source.ndim
+    fits = spare >= 0 and all(n in (1, m) for n, m in zip(layout.shape, out.shape[spare:], strict=True))
+    return None if not fits else layout[(None,) * spare] if spare else layout
+
+
+def _moved(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
+    function, args, kwargs, number = call
+    if not args or args[0] is not source:
+        return None
+    if name == "__getitem__" and any(isinstance(i, (Tensor, list)) for i in _indices(args[1])):
+        return None
+    moved = function(layout.expand(source.shape), *args[1:], **kwargs)
+    moved = moved[number] if isinstance(moved, (tuple, list)) else moved
+    return _collapsed(moved) if moved.shape == out.shape else None
+
+
+def _indices(index: Any) -> Iterable[Any]:
+    return index if isinstance(index, tuple) else (index,)
+
+
+def _collapsed(layout: Tensor) -> Tensor:
+    for axis in range(layout.ndim):
+        if layout.stride(axis) == 0 and layout.shape[axis] > 1:
+            layout = layout.narrow(axis, 0, 1)
+    return layout
+
+
+def _reshaped(layout: Tensor, old: Sequence[int], new: Sequence[int]) -> Tensor | None:
+    """The same order of elements in another shape; only the axes that belong together are written out."""
+    if 0 in old or math.prod(old) != math.prod(new):
+        return None
+    full, result, groups = [], [], _groups(old, new)
+    for (a, b), (c, d) in groups:
+        changes = any(n > 1 for n in layout.shape[a:b])
+        full += list(old[a:b]) if changes else [1] * (b - a)
+        result += list(new[c:d]) if changes else [1] * (d - c)
+    if math.prod(full) > MOST:
+        return None
+    return layout.expand(full).reshape(result)
+
+
+def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Runs of axes of both shapes that hold equally many elements, as short as possible."""
+    found, a, c = [], 0, 0
+    while a < len(old) or c < len(new):
+        b, d = min(a + 1, len(old)), min(c + 1, len(new))
+        while (left := math.prod(old[a:b])) != (right := math.prod(new[c:d])):
+            if left < right:
+                b += 1
+            else:
+                d += 1
+        found.append(((a, b), (c, d)))
+        a, c = b, d
+    return found
