@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..evidence.losses import Likelihood
-from .calls import LossCall, Marks, Trace, tensors_of
+from .calls import LossCall, Marks, Trace
 from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .moment import Moment
@@ -154,7 +154,7 @@ class Signs:
         given = [t for t in others if self.is_given(t)]
         picks = name in PICKS and any(not t.is_floating_point() and t.dtype != torch.bool for t in given)
         if name == "__getitem__":
-            picks = picks and isinstance(args[1], tuple) and len(list(tensors_of(args[1], 1))) > 1
+            picks = picks and _pairs_of_places(args[1])
         weighs = name in ("mul", "multiply", "__rmul__") and len(given) == len(others) == 1
         if picks or (weighs and _are_labels(given[0], "softmax" in log)):
             self._terms.put(out, {Term(log, user_line()): -1})
@@ -202,6 +202,12 @@ def _weighed(terms: Terms, factor: Any) -> Terms:
         fine = bool((factor >= 0).all()) and all(term.call is not None for term in terms)
         return {replace(term, certain=False): sign for term, sign in terms.items()} if fine else {}
     return _times(terms, 1 if number > 0 else -1) if number > 0 or number < 0 else {}
+
+
+def _pairs_of_places(index: Any) -> bool:
+    """Are these rows and columns, one of each per element?"""
+    several = isinstance(index, tuple) and len(index) > 1
+    return several and all(isinstance(i, (Tensor, range, list, int)) for i in index)
 
 
 def _are_labels(weights: Tensor, over_classes: bool) -> bool:
