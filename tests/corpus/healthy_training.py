@@ -251,3 +251,25 @@ def noise_on_gradients() -> Run:
                 value.grad.add_(0.01 * torch.randn_like(value))
 
     return Private(optimizer=SGD, lr=0.1), loader(*blobs()), {}
+
+
+@healthy
+def one_condition_for_all_samples_beside_their_data() -> Run:
+    class Conditioned(Classifier):
+        def __init__(self) -> None:
+            super().__init__(lr=3e-3)
+            self.domain = nn.Embedding(4, 20)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            x, domain, y = batch
+            return self.loss(self.net(x + self.domain(domain)), y)
+
+    x, y = blobs()
+    return Conditioned(), loader(x, torch.full_like(y, 2), y), {}
+
+
+@healthy
+def quiet_signals_into_batch_normalisation() -> Run:
+    x, y = blobs()
+    net = nn.Sequential(nn.Linear(20, 48), nn.BatchNorm1d(48), nn.ReLU(), nn.Linear(48, 10))
+    return Classifier(net, lr=1e-3), loader(5e-3 * x, y), {"max_steps": 120}

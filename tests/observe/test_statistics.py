@@ -35,6 +35,16 @@ def run(module: Classifier, steps: int = 60, batch: int = 32) -> Any:
     return watched(module, loader(*blobs(64 * batch), batch_size=batch), max_steps=steps, max_epochs=-1)
 
 
+@pytest.mark.parametrize(("momentum", "steps"), [(0.1, 60), (0.06, 103)])
+def test_what_is_left_of_the_initial_statistics_does_not_count(momentum: float, steps: int) -> None:
+    x, y = blobs(64 * 32)
+    quiet = [(1e-3 * x, y), (1e-2 * x - 0.02, y)]
+    for data in quiet:
+        dog = watched(Classifier(net(momentum)), loader(*data, batch_size=32), max_steps=steps, max_epochs=-1)
+        assert "WD508" not in codes(dog)
+        assert "WD508" in dog.summary.judged
+
+
 def test_momentum_of_zero_is_told() -> None:
     dog = run(Classifier(net(0.0)), 24)
     assert "WD508" in codes(dog)

@@ -122,6 +122,7 @@ class Trace:
         compiled: is anything compiled in this process?
         calls: the loss calls.
         frontier: where data met the first parameters, with the ids of embeddings.
+        joined: where data were added or attached to something that parameters had made of other data.
         obstacles: reasons why the graph must not be run a second time (tensor hooks, checkpointing, offloading).
         spreads: differences of predictions and targets, and products that are averaged, with batch axes spread
             against each other.
@@ -142,6 +143,7 @@ class Trace:
     compiled: bool = False
     calls: list[LossCall] = field(default_factory=list)
     frontier: list[Frontier] = field(default_factory=list)
+    joined: list[Frontier] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
     spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
@@ -166,6 +168,7 @@ class Trace:
             call.arguments = {k: v for k, v in call.arguments.items() if not isinstance(v, Tensor)}
             call.value = call.head = None
         self.frontier.clear()
+        self.joined.clear()
         self.suspects.clear()
         self.culprits = None
         self.cuts = Marks()

@@ -81,7 +81,7 @@ class Data(FirstLossObserver):
             at.emit(Unseen(codes=FIRST_INPUTS, reason=reason, **at.tags()))
             return
         self._matters = bool(trace.frontier)
-        entering, unread = inputs.entering(trace.frontier, elements(at.data), consumers)
+        entering, unread = inputs.entering([*trace.frontier, *trace.joined], elements(at.data), consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)
 

@@ -38,6 +38,9 @@ MIXING = LAYERS | frozenset((
     "softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "layer_norm", "group_norm",
     "batch_norm", "instance_norm", "rms_norm", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding",
 ))
+JOINS = frozenset((
+    "add", "__radd__", "cat", "concat", "concatenate", "hstack", "stack",
+))
 SUBTRACTS = frozenset((
     "sub", "rsub", "__rsub__", "subtract",
 ))

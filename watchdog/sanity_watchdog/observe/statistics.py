@@ -27,6 +27,8 @@ FIRST = 8
 LOOKS = 6
 """Steps that are looked at in all."""
 KEPT = 2
+MOSTLY = 0.5
+"""Share of the initial statistics above which the layer's own are as good as unused, and judged as they are."""
 
 
 class StatisticsObserver(Observer):
@@ -105,16 +107,20 @@ def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
     """Shift, spread and updates ``(3,)`` of a layer, pooled over its calls.
 
     Running variances are those within calls: a discriminator that normalises real and generated data apart is healthy.
+    What is left of the initial 0 and 1 is taken out, as Adam does with its moments: 0.9^56 is a lot beside the variance
+    of quiet inputs.
     """
     total = sum(c.rows for c in calls)
     weights = [c.rows / total for c in calls]
     mean = torch.stack([c.mean * w for c, w in zip(calls, weights, strict=True)]).sum(0)
     within = torch.stack([c.variance * w for c, w in zip(calls, weights, strict=True)]).sum(0) + layer.eps
     between = torch.stack([(c.mean - mean) ** 2 * w for c, w in zip(calls, weights, strict=True)]).sum(0)
-    shift = (mean - calls[0].running_mean).abs() / (within + between).sqrt()
-    spread = (calls[0].running_variance + layer.eps) / within
     updates = layer.num_batches_tracked
     seen = torch.zeros_like(mean[0]) if updates is None else updates.to(mean.dtype).reshape(())
+    left = (1 - layer.momentum) ** (seen - len(calls)) if layer.momentum else torch.zeros_like(seen)
+    left = left.where((left > 0) & (left < MOSTLY), 0.0)
+    shift = (mean - calls[0].running_mean / (1 - left)).abs() / (within + between).sqrt()
+    spread = (((calls[0].running_variance - left) / (1 - left)).clamp(min=0) + layer.eps) / within
     return torch.stack([shift.median(), spread.median(), seen])
 
 
