@@ -107,4 +107,4 @@ def _by_sample(place: Frontier, mass: Tensor, samples: int) -> Tensor | None:
     mass = (mass.amax(still, keepdim=True) if still else mass).cpu().expand(rows.shape)
     if int(rows.amax()) >= samples:
         return None
-    return torch.zeros(samples).scatter_reduce(0, rows.flatten().long(), mass.flatten(), "amax")
+    return mass.new_zeros(samples).scatter_reduce(0, rows.flatten().long(), mass.flatten(), "amax")
