@@ -85,6 +85,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(RAW, low=0.0, high=0.9, sum_error=1e-7, value=-0.1)),
     (wrong_loss_input, replace(RAW, log_error=math.nan)),
     (wrong_loss_input, replace(LOGITS, classes=1, shape=(32, 1), value=0.0)),
+    (wrong_loss_input, replace(LOGITS, classes=32, shape=(32, 32), itself="label")),
+    (wrong_loss_input, replace(LOGITS, classes=32, shape=(32, 32), itself="rival")),
     (wrong_loss_input, replace(LOGITS, origin=Origin("softmax", (32, 10), 0, "model.py:12"))),
     (wrong_loss_input, replace(LOGS, origin=Origin("log_softmax", (32, 10), 0, "model.py:12"), log_error=2.0)),
     (wrong_loss_input, replace(LOGITS, low=0.0, high=0.3, column_error=1e-7, sum_error=0.8)),

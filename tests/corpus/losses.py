@@ -247,3 +247,37 @@ def mask_of_zeros_and_255(fixed: bool) -> Run:
 def loss_summed_over_the_batch_in_manual_mode() -> Run:
     loss = lambda z, y: F.cross_entropy(z, y, reduction="none").sum()  # noqa: E731
     return Manual(loss=loss, optimizer=SGD, lr=0.1), loader(*blobs(), batch_size=64), {}
+
+
+class _Views(Classifier):
+    """Unit vectors of noisy views."""
+
+    def __init__(self) -> None:
+        super().__init__(mlp(k=16))
+
+    def view(self, x: Tensor) -> Tensor:
+        return F.normalize(self.net(x + 0.3 * torch.randn_like(x)), dim=1)
+
+
+@fault("WD103")
+def each_sample_its_own_positive(fixed: bool) -> Run:
+    class Pairs(_Views):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one = self.view(batch[0])
+            other = self.view(batch[0]) if fixed else one
+            return F.cross_entropy(one @ other.T / 0.2, torch.arange(len(one)))
+
+    return Pairs(), loader(*blobs()), {}
+
+
+@fault("WD103")
+def each_sample_among_its_own_rivals(fixed: bool) -> Run:
+    class Pairs(_Views):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            both, n = torch.cat([self.view(batch[0]), self.view(batch[0])]), len(batch[0])
+            scores = both @ both.T / 0.2
+            if fixed:
+                scores.fill_diagonal_(-torch.inf)
+            return F.cross_entropy(scores, (torch.arange(2 * n) + n) % (2 * n))
+
+    return Pairs(), loader(*blobs()), {}

@@ -119,8 +119,9 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     is not 0), ``ctc_loss`` on (N, T, k) in place of (T, N, k), targets of ``kl_div`` in the wrong one of its two
     forms, ``cross_entropy`` with a single class, a softmax taken over another axis than the classes, scores whose
     classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
-    logits or log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like
-    probabilities, and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer.
+    contrastive scores of a batch with itself in which a sample is its own positive or its own rival, logits or
+    log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like probabilities,
+    and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -162,6 +163,7 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
         yield wrong_loss_input.alert(
             seen,
             f"{seen.function} {message}",
+            severity=Severity.WARNING if isinstance(seen, SoftmaxLoss) and seen.itself == "rival" else None,
             hint=hint + made,
             subjects=(seen.function,),
             where=seen.where,
@@ -184,6 +186,16 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         return (
             f"gets rows of {seen.classes} scores that are not the {seen.classes} outputs of the last layer",
             "a view or reshape keeps the order in memory: move the classes first, scores.movedim(1, -1).reshape(…)",
+        )
+    if seen.itself == "label":
+        return (
+            f"pairs each of {seen.classes} samples with itself: a symmetric matrix, labelled by its diagonal",
+            "compare two views: z_a @ z_b.T, or label each sample with its partner and mask the diagonal",
+        )
+    if seen.itself == "rival":
+        return (
+            f"ranks {seen.classes} samples against themselves: the diagonal is open and always highest",
+            "mask it: scores.fill_diagonal_(float('-inf')) before the loss",
         )
     if _has_wrong_axis(seen):
         return (

@@ -112,6 +112,8 @@ class SoftmaxLoss(LossSeen):
         soft: are the targets probabilities?
         crossed: did the last layer put as many outputs on another axis than the class axis?
         repeated: is one output of the last layer more than one of as many classes of a row?
+        itself: where the scores are those of a batch with itself, what a sample's score with itself is: its ``label``,
+            or an open ``rival`` of it that is always the highest; else empty.
         perfect: what the best possible scores would cost with these targets, as the call reports it.
     """
 
@@ -126,6 +128,7 @@ class SoftmaxLoss(LossSeen):
     soft: bool = False
     crossed: bool = False
     repeated: bool = False
+    itself: str = ""
     perfect: float = math.nan
 
 

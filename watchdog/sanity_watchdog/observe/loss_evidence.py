@@ -11,7 +11,7 @@ from ..evidence.base import Evidence
 from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
 from ..evidence.readings import Scalars, Vital
 from ..evidence.targets import TargetRange
-from . import alignments
+from . import alignments, self_pairs
 from .axes import crossed, repeated
 from .bounded import class_axis
 from .calls import LossCall
@@ -144,6 +144,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             soft=facts.soft,
             crossed=facts.crossed,
             repeated=facts.repeated,
+            itself=self_pairs.role(values),
             perfect=get("perfect", math.nan if facts.soft or facts.smoothing else 0.0),
             **common,
         )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import alignments, bounded, expected
+from . import alignments, bounded, expected, self_pairs
 from .bounded import Numbers, class_axis, edge_share, ends, few_rows, thinned, zero_share
 from .calls import LossCall
 
@@ -89,7 +89,7 @@ def _classes(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numb
         return numbers
     smoothing = options.get("label_smoothing", 0.0)
     numbers |= _references_of_classes(target, k, axis, options.get("weight"), ignore, smoothing, _reduction(call))
-    return numbers | _excess(part.float(), truth, ignore)
+    return numbers | _excess(part.float(), truth, ignore) | self_pairs.measure(scores, target)
 
 
 def _references_of_classes(

@@ -1,0 +1,42 @@
+"""Scores of samples against themselves, as contrastive losses compare them."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from . import bounded
+from .bounded import Numbers
+
+FEWEST = 4
+"""Samples from which a symmetric matrix of scores is no accident."""
+ROUNDING = 1e-4
+"""Relative; two products of the same numbers in another order differ by less in float32."""
+
+
+def measure(scores: Tensor, target: Tensor) -> Numbers:
+    """Is a matrix of scores (N, N) that of a batch with itself, and what do the labels (N,) make of its diagonal?
+
+    ``mirrored``: is it symmetric? ``own_top``: is each sample's score with itself the same, and the highest of its
+    row? ``own_label``, ``other_label``: do all labels, or none, name the sample itself?
+    """
+    square = scores.ndim == 2 and scores.shape[0] == scores.shape[1] >= FEWEST and scores.numel() <= bounded.LIMIT
+    if not square or target.shape != scores.shape[:1] or target.is_floating_point():
+        return {}
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        return {}
+    own, limit = scores.diagonal(), ROUNDING * scores.abs().amax()
+    itself = target == torch.arange(len(target), device=target.device)
+    return {
+        "mirrored": (scores - scores.T).abs().amax() <= limit,
+        "own_top": (scores <= own.amin() + limit).all() & (own.amax() - own.amin() <= limit),
+        "own_label": itself.all(),
+        "other_label": ~itself.any(),
+    }
+
+
+def role(values: Mapping[str, float]) -> str:
+    """What each sample's score with itself is: its ``label``, an open ``rival``, or nothing to speak of."""
+    if not values.get("mirrored"):
+        return ""
+    return "label" if values["own_label"] else "rival" if values["own_top"] and values["other_label"] else ""
