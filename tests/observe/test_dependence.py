@@ -308,6 +308,26 @@ def test_a_reshape_in_place_of_a_transpose(right: bool, early: bool) -> None:
         assert "keeps the order in memory" in alert.hint
 
 
+class Back(nn.Module):
+    """Brings the samples to the front again, rightly or by a view."""
+
+    def __init__(self, right: bool) -> None:
+        super().__init__()
+        self.rnn, self.head, self.right = nn.GRU(5, W), nn.Linear(W, K), right
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.rnn(x.transpose(0, 1))[0]
+        return self.head((out.transpose(0, 1) if self.right else out.view(*x.shape[:2], -1))[:, -1])
+
+
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize("size", [20, 21, 32])
+def test_a_view_in_place_of_a_transpose_behind_a_recurrence(size: int, right: bool) -> None:
+    dog = watched(Classifier(Back(right)), loader(*sequences(96), batch_size=size), max_steps=1)
+    assert_awake(dog)
+    assert ("WD131" in codes(dog)) != right
+
+
 class Flat(nn.Module):
     """A number for each step of each sample, time first, as one row."""
 

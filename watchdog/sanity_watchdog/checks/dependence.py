@@ -39,9 +39,9 @@ def mixed_samples(seen: Dependence) -> Findings:
     **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
     weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
     influence above 10⁻⁴ of the sample's own. Where every view and reshape of data and targets could be followed, it
-    alerts as well when scores of two samples depend on others and not on their own, or on two others behind a reshape
-    that exchanges the axis of the samples. Where the batch enters a recurrent layer or attention first, its axes are
-    compared with ``batch_first``.
+    alerts as well when scores of two samples depend on others and not on their own; behind a reshape that exchanges the
+    axis of the samples one is enough, or two others beside its own. Where the batch enters a recurrent layer or
+    attention first, its axes are compared with ``batch_first``.
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.

@@ -1,6 +1,6 @@
 """Which samples a row of the scores depends on, wherever reshapes have put them."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -63,12 +63,17 @@ def company(
     return Company(own, others, counts[own], influence)
 
 
-def astray(several: Iterable[Company]) -> bool:
-    """Does no row depend on its own sample, and each on others that no shift of the batch explains?"""
-    rows = list(several)
-    if any(c.itself or not c.others for c in rows) or len(rows) < 2:
-        return False
-    return not all(c.is_run for c in rows) and len({c.offsets for c in rows}) > 1
+def astray(rows: Sequence[Company], moved: bool = False) -> Company | None:
+    """A row that depends on others and not on its own sample, where no shift of the batch can explain it.
+
+    One row proves nothing, unless a reshape has ``moved`` the samples: each may be predicted from the one before.
+    """
+    lost = [c for c in rows if c.others and not c.itself]
+    if moved and lost:
+        return lost[0]
+    if len(lost) < max(len(rows), 2) or all(c.is_run for c in lost):
+        return None
+    return lost[0] if len({c.offsets for c in lost}) > 1 else None
 
 
 def _owner(call: LossCall, index: Index) -> int | None:

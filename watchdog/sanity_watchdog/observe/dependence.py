@@ -21,6 +21,7 @@ from .nodes import MOST, nodes
 from .observer import is_plain
 from .obstacles import batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Entry, Row, row_of
+from .suspects import MOVED
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -96,13 +97,16 @@ class DependenceWatch(FirstLossObserver):
         if row.entry is not None and row.entry.shift:
             found |= {"position": row.position, "length": row.length}
         picked = any(node.name().startswith("IndexBackward") for node in behind)
-        if first is not None and first.others and not mixing and not picked:
+        moved = any(s.kind == MOVED for s in trace.suspects)
+        if first is not None and (first.others or moved) and not mixing and not picked:
             again = _gradients(call.input[row.another], reached)
             with torch.no_grad():
                 second = company(call, row.another, reached, again, samples)
             if second is not None:
                 found["others"] = max(len(first.others), len(second.others))
-                found["astray"] = first.others[0] if astray((first, second)) else -1
+                lost = astray((first, second), moved)
+                if lost is not None:
+                    found |= {"own": lost.own, "others": len(lost.others), "astray": lost.others[0]}
         return found
 
     def _look_ahead(self, found: dict[str, Any], trace: Trace, row: Row, entry: Entry, gradient: Tensor) -> None:

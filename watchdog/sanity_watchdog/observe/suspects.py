@@ -14,6 +14,8 @@ from .names import plain_name
 from .operations import RECURRENT
 from .site import user_line
 
+MOVED = "samples moved"
+"""Kind of a reshape that exchanges the axis of the samples with another one."""
 MOST = 16
 """Suspects kept of a step."""
 LAST = 7
@@ -63,7 +65,7 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
     elif name in ("reshape", "view") and first.ndim == out.ndim > 1 and first.shape != out.shape:
         old, new = tuple(first.shape), tuple(out.shape)
         if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
-            yield Seen("samples moved", name, user_line())
+            yield Seen(MOVED, name, user_line())
         elif len(old) == 3 and new == (old[0], old[2], old[1]):
             yield Seen("reshaped", name, user_line())
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
