@@ -37,6 +37,11 @@ LATE = Score(attempt=404, samples=12_928, value=2.30, chance=LN10, entropy=2.2, 
 PLATEAU = replace(FLAT, scores=(*course(*(2.303,) * 9), LATE))
 RISING = replace(LEARNS, scores=course(2.3, 2.4, 2.5, 2.6, 2.9, 3.4, 4.1, 5.2, 6.9))
 SQUARED = replace(LEARNS, function="mse_loss", classes=0)
+DOLLARS = replace(
+    SQUARED,
+    scores=(*course(*(9.6e10,) * 9, chance=6.4e9), replace(LATE, value=9.1e10, chance=7e9)),
+    recent=9.3e10,
+)
 SOON = replace(LEARNS, scores=course(2.31, 1.1, 0.4, 0.1, 0.04, 0.03))
 NAN = LossFinite(batch=7, value=math.nan, earlier=(2.3, 2.1, 1.9), size=32, usual=32)
 SPIKE = Losses(values=(*(0.5,) * 40, 9.0, 0.6), last=41, fresh=13)
@@ -59,6 +64,7 @@ CULPRITS = (
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, FLAT),
     (stuck_at_chance, PLATEAU),
+    (stuck_at_chance, DOLLARS),
     (non_finite_loss, NAN),
     (non_finite_loss, replace(NAN, bad_input="batch[0]", bad_batch=7)),
     (non_finite_loss, replace(NAN, bad_input="batch[0]", bad_batch=5)),
@@ -92,6 +98,12 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, replace(FLAT, rate=1e-5)),
     (stuck_at_chance, replace(FLAT, rate=math.nan)),
     (stuck_at_chance, replace(FLAT, classes=0)),
+    (stuck_at_chance, replace(DOLLARS, recent=6e10)),
+    (stuck_at_chance, replace(DOLLARS, recent=1.1e10)),
+    (stuck_at_chance, replace(DOLLARS, recent=math.nan)),
+    (stuck_at_chance, replace(DOLLARS, rising=True)),
+    (stuck_at_chance, replace(DOLLARS, scores=DOLLARS.scores[:9])),
+    (stuck_at_chance, replace(DOLLARS, scores=(*DOLLARS.scores[:9], replace(LATE, value=9e10, chance=0.0)))),
     (stuck_at_chance, replace(PLATEAU, recent=2.25)),
     (stuck_at_chance, replace(PLATEAU, recent=math.nan)),
     (stuck_at_chance, replace(PLATEAU, classes=1000)),

@@ -94,6 +94,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (bad_targets, replace(BINARY, shape=(32,), input_shape=(32, 1), error="ValueError: Target size")),
     (padding_in_loss, replace(TEXT, padding=0.62, token=0)),
     (misaligned_targets, shifted(0)),
+    (misaligned_targets, shifted(0, causal=False, left_out=30)),
     (misaligned_targets, shifted(-1)),
     (misaligned_targets, shifted(2)),
 ]
@@ -113,6 +114,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (padding_in_loss, replace(TEXT, padding=0.2)),
     (misaligned_targets, TEXT),
     (misaligned_targets, shifted(0, causal=False)),
+    (misaligned_targets, shifted(0, causal=False, left_out=1)),
+    (misaligned_targets, shifted(0, share=0.9, causal=False, left_out=30)),
+    (misaligned_targets, shifted(-1, causal=False, left_out=30)),
     (misaligned_targets, shifted(0, share=0.8)),
     (misaligned_targets, shifted(2, elsewhere=True)),
     (misaligned_targets, replace(TEXT, agreement=((-1, 1.0), (0, 1.0), (1, 1.0), (2, 1.0)))),

@@ -7,7 +7,7 @@ import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from tests.runs import Classifier, blobs, loader, mlp
 
@@ -156,3 +156,18 @@ def one_sample_again_and_again(fixed: bool) -> Run:
             return self.x[0] + torch.randn(20, generator=self.source), self.y[0]
 
     return Classifier(), DataLoader(Noisy(), 16, shuffle=True), {}
+
+
+@fault("WD141", also=("WD213",))
+def targets_in_cents(fixed: bool) -> Run:
+    x, y = line(2_000)
+    y = y if fixed else 40_000 + 9_000 * y
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=1e-3), loader(x, y), {"max_steps": 330}
+
+
+@fault("WD110", also=("WD141",))
+def sampler_that_draws_one_class(fixed: bool) -> Run:
+    x, y = blobs(1_600)
+    weights = torch.ones(len(y)) if fixed else (y == 4).float()
+    sampler = WeightedRandomSampler(weights.tolist(), 1_280)
+    return Classifier(), DataLoader(TensorDataset(x, y), 32, sampler=sampler), {"max_steps": 50}

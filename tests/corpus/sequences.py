@@ -35,6 +35,26 @@ def targets_not_shifted(fixed: bool) -> Run:
     return Language(shift=1 if fixed else 0), loader(text()), {}
 
 
+class MaskedLanguage(Language):
+    """Guesses some tokens of a text from both sides."""
+
+    def __init__(self, hidden: float = 0.9) -> None:
+        super().__init__()
+        self.net, self.hidden = Decoder(causal=False), hidden
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        source = batch[0].clone()
+        chosen = (torch.rand(source.shape) < 0.2) & (source > 0)
+        target = source.masked_fill(~chosen, -100)
+        source[chosen & (torch.rand(source.shape) < self.hidden)] = 1
+        return F.cross_entropy(self.net(source).flatten(0, 1), target.flatten())
+
+
+@fault("WD112")
+def masked_tokens_are_not_masked(fixed: bool) -> Run:
+    return MaskedLanguage(0.9 if fixed else 0.0), loader(cut(text(), 3, 7)), {}
+
+
 @fault("WD112")
 def targets_shifted_twice() -> Run:
     class Twice(Language):

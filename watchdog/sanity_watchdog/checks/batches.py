@@ -13,6 +13,9 @@ UNCHANGING = 256
 """Equal labels in a row, from a loader that does not shuffle, that are taken for a sorted beginning: a class of 99 %
 gives so many with a probability of 8 %, one of 97 % with 0.04 %."""
 UNCHANGING_BATCHES, FEWEST_SINGLE = 8, 4
+EPOCH = 1_000
+"""Labels of a whole epoch that all are equal. A dataset with one other label in a thousand gives so many in 37 % of all
+draws of that size; then nothing else can be learned either."""
 FEW = 16
 """Distinct values below which equal fingerprints may be chance."""
 REPEATED = 0.5
@@ -26,7 +29,7 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     **What it sees.** Smallest and largest label of the last batches, read from the labels that a loss call got. Let m_c
     of n batches hold only class c. If batches were random, the probability of such a series would be at most
     (d + 1)^n · Π (m_c / m)^(B m_c) for d classes and batches of B; below 10⁻⁶ it alerts. Where the loader does not
-    shuffle, 256 equal labels in a row are enough.
+    shuffle, 256 equal labels in a row are enough; where it does, a thousand that are a whole epoch.
 
     **Why it matters.** The model forgets the other classes in each batch and swings from one to the next; BatchNorm
     learns the statistics of one class.
@@ -70,6 +73,10 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     ):
         text = f"all {labels:,} labels of the first {len(single)} batches are {number(single[0][1])}; not shuffled"
         yield one_class_batches.alert(seen, text, hint=hint, subjects=(seen.path,), evidence=facts)
+    elif len(single) == len(seen.batches) >= seen.per_epoch and len(kinds) == 1 < seen.classes and labels >= EPOCH:
+        text = f"all {labels:,} labels of an epoch are {number(single[0][1])}"
+        look = "look at how labels are made, and at what the sampler or the subset draws"
+        yield one_class_batches.alert(seen, text, hint=look, subjects=(seen.path,), evidence=facts)
 
 
 @check("WD124", "repeated-batch", Severity.WARNING, Repeats, implied_by=("WD122",))

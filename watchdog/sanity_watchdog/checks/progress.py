@@ -19,6 +19,9 @@ PER_CLASS = 200
 """Samples of each class that must have been seen by then."""
 NEAR = 0.01
 """Relative distance from chance that counts as none."""
+WORSE_THAN_MEAN, FALLEN = 2.0, 0.2
+"""Squared error over the variance of the targets, and share by which a loss must have fallen in ``LONG`` steps: a model
+that only has to find the scale of its targets does both within tens of steps where these are of order one."""
 REAL = 0.1
 """Share of its peak from which a learning rate counts as real."""
 SPIKE_MEDIAN, SPIKE_HIGHEST = 10.0, 3.0
@@ -48,11 +51,13 @@ def stuck_at_chance(seen: Learning) -> Findings:
 
     **What it sees.** The scores and the value of a classification loss at the samples. It alerts when after 20 steps
     every sample gets the same scores (deviation below 10⁻⁴ nats) in the last three samples, or when after 300 steps and
-    200 samples per class the mean loss is within 1 % of ln k. While the learning rate still rises, or is below a tenth
-    of its peak, nothing is judged.
+    200 samples per class the mean loss is within 1 % of ln k. A squared error on targets of the batch is told when after
+    300 steps it is still over twice the variance of the targets, and has not fallen by a fifth. While the learning rate
+    still rises, or is below a tenth of its peak, nothing is judged.
 
     **Why it matters.** The model ignores its input: dead ReLUs after a first step that was too large, vanished
-    gradients, or labels that have nothing to do with the data.
+    gradients, or labels that have nothing to do with the data. A regression on large numbers has a long way to go: with
+    Adam an output moves by about the learning rate times its inputs in a step.
 
     **How to fix.** Scale the inputs, lower the learning rate, use a leaky activation or a normalisation; then check
     that images and labels belong together. Overfit one batch: a model that cannot do that is broken::
@@ -61,13 +66,11 @@ def stuck_at_chance(seen: Learning) -> Findings:
 
     **When to ignore.** Tasks with a long plateau (grokking, parity), and random labels of a smoke test.
 
-    **Limits.** Needs a classification loss on labels of the batch. A regression that predicts the mean is not judged.
+    **Limits.** Needs a classification loss or a squared error on labels or targets of the batch. A regression that
+    predicts their mean is not judged.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks; corpus of reports, case of the dead ReLUs.
     """
-    if not seen.classes:
-        yield Skip("no classification loss on labels of the batch")
-        return
     last = seen.scores[-3:]
     now = seen.scores[-1]
     if now.attempt < SETTLED:
@@ -75,6 +78,9 @@ def stuck_at_chance(seen: Learning) -> Findings:
         return
     if math.isnan(seen.rate) or seen.rising or not seen.rate >= REAL * seen.peak or seen.rate <= 0:
         yield Skip("the learning rate is still rising, or nearly zero")
+        return
+    if not seen.classes:
+        yield from _far_from_targets(seen)
         return
     equal = len(last) == 3 and last[0].attempt > 0 and all(s.spread <= EQUAL for s in last)
     slow = (
@@ -97,6 +103,29 @@ def stuck_at_chance(seen: Learning) -> Findings:
                 "value": now.value,
                 "chance": now.chance,
                 "spread": now.spread,
+                "steps": now.attempt,
+                "learning_rate": seen.rate,
+            },
+        )
+
+
+def _far_from_targets(seen: Learning) -> Findings:
+    last, now = seen.scores[-3:], seen.scores[-1]
+    if now.attempt < LONG or math.isnan(seen.recent):
+        yield Skip(f"fewer than {LONG} steps of a regression")
+        return
+    far = all(s.value > WORSE_THAN_MEAN * s.chance > 0 for s in last)
+    if far and seen.recent > WORSE_THAN_MEAN * now.chance and seen.recent > (1 - FALLEN) * seen.scores[0].value:
+        yield stuck_at_chance.alert(
+            seen,
+            f"squared error {number(seen.recent)} after {now.attempt} steps, "
+            f"the targets' own variance is {number(now.chance)}",
+            hint="standardise the targets with mean and deviation of the training set, and undo it in predictions",
+            where=seen.where,
+            evidence={
+                "value": now.value,
+                "chance": now.chance,
+                "first": seen.scores[0].value,
                 "steps": now.attempt,
                 "learning_rate": seen.rate,
             },

@@ -248,7 +248,8 @@ def misaligned_targets(seen: TokenTargets) -> Findings:
 
     **What it sees.** How well the targets agree with the ids that went in, at the same position, one and two positions
     ahead and one behind. Equal to the input or behind it is a fault where the network is causal (a causal mask or a
-    one-way recurrence was seen); two ahead means that they were shifted twice.
+    one-way recurrence was seen), and so is equal to it where only some tokens count, as in a masked language model;
+    two ahead means that they were shifted twice.
 
     **Why it matters.** A causal network that has to predict the token it is reading learns to copy: the loss goes to 0
     and it generates nonsense. Shifted twice, it learns to skip every other token.
@@ -257,11 +258,11 @@ def misaligned_targets(seen: TokenTargets) -> Findings:
 
         logits = model(ids[:, :-1]); loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         loss = hf_model(input_ids=ids, labels=ids).loss      # shifts by itself
+        ids[chosen] = mask_id; labels[~chosen] = -100        # a masked language model
 
     **When to ignore.** Where copying is the task.
 
-    **Limits.** Without a sign of causality (autoencoders, masked language models) equal targets are normal and not
-    accused. Rows that repeat themselves agree at several offsets and are left alone.
+    **Limits.** Without a sign of causality (autoencoders) equal targets of all tokens are normal and not accused. Rows that repeat themselves agree at several offsets and are left alone.
 
     **Sources.** Measured on GPT-2, Llama, BERT and T5 of Transformers, whose losses are all quiet.
     """
@@ -277,9 +278,12 @@ def misaligned_targets(seen: TokenTargets) -> Findings:
         -1: ("are the tokens before, which the network has read", "shift the other way: predict ids[:, 1:]"),
         2: ("are two positions ahead: shifted twice", "drop one of the two shifts; a model given labels shifts itself"),
     }
-    if best not in texts or (best == 2 and seen.elsewhere) or (best < 1 and not seen.causal):
+    unmasked = best == 0 and not seen.causal and seen.left_out >= VARIED
+    if best not in texts or (best == 2 and seen.elsewhere) or (best < 1 and not seen.causal and not unmasked):
         return
     message, hint = texts[best]
+    if unmasked:
+        hint = "hide them: put the mask token into the input where a target counts (most of the time)"
     yield misaligned_targets.alert(
         seen,
         f"{share:.0%} of the targets {message}",

@@ -1,5 +1,6 @@
 """What batches hold: non-finite values, information, scale, repetition, sizes and the order of labels."""
 
+import math
 from dataclasses import dataclass
 
 from .base import Evidence
@@ -111,9 +112,11 @@ class LabelOrder(Evidence):
     Attributes:
         path: the labels. batches: size, smallest and largest label of each batch, oldest first.
         shuffled: does the loader shuffle? None where unknown. classes: outputs of the model, 0 where unknown.
+        per_epoch: batches of an epoch.
     """
 
     path: str
     batches: tuple[tuple[int, float, float], ...]
     shuffled: bool | None = None
     classes: int = 0
+    per_epoch: float = math.inf

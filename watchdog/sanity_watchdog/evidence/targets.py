@@ -75,7 +75,7 @@ class TokenTargets(Evidence):
         elsewhere: is another loss call of this step aligned one position ahead?
         padding: share of the valid targets inside a run of one token at the end of its row.
         token: that token.
-        distinct: different ids.
+        distinct: different ids. left_out: different ids where no target counts, 0 where the two do not lie alike.
     """
 
     function: str
@@ -88,3 +88,4 @@ class TokenTargets(Evidence):
     padding: float = 0.0
     token: int = -1
     distinct: int = 0
+    left_out: int = 0

@@ -127,6 +127,8 @@ class Progress(Observer):
             self._hazards = hazards(loss, at.trace is not None and at.trace.causal)
 
     def output(self, at: Moment, output: Any) -> None:
+        if at.stage != "train":
+            return
         if at.trace is not None:
             self._scores.look(at, self._samples)
             if self._scores.labels.wanted:
@@ -282,6 +284,7 @@ class Progress(Observer):
                 batches=tuple(self._seen.order),
                 shuffled=self._scores.shuffled,
                 classes=labels.classes,
+                per_epoch=at.run.batches_per_epoch,
                 **at.tags(),
             )
         found = labels.extremes()

@@ -18,6 +18,7 @@ SHIFTS = (-1, 0, 1, 2)
 RELATED = 0.5
 """Agreement at some offset that makes targets the next, same or previous tokens of these ids at all."""
 ALIGNED = 0.95
+ABSENT = -1
 VARIED = 4
 """Different ids below which two rows of ids say nothing (segment ids, masks)."""
 
@@ -71,8 +72,9 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
     y, ids = y[:keep], ids[:keep]
     counts = y != ignore
     numbers = {str(s): _agreement(y, ids, counts, s) for s in SHIFTS}
-    ordered = ids.reshape(-1).sort().values
-    numbers["distinct"] = 1 + (ordered[1:] != ordered[:-1]).sum()
+    numbers["distinct"] = _different(ids)
+    left_out = ids.where(~counts, ids.new_full((), ABSENT)) if y.shape == ids.shape else ids.new_full((1,), ABSENT)
+    numbers["left_out"] = _different(left_out) - 1
     last = y[:, -1:]
     run = ((y == last) & counts).flip(1).long().cumprod(1).sum(1)
     run = torch.where(run > 1, run, 0)
@@ -80,6 +82,11 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
     same = (last[:, 0] == token) & (token != ignore)
     valid = counts.sum()
     return numbers | {"padding": torch.where(same, run, 0).sum() / valid, "token": token, "valid": valid}
+
+
+def _different(ids: Tensor) -> Tensor:
+    ordered = ids.reshape(-1).sort().values
+    return 1 + (ordered[1:] != ordered[:-1]).sum()
 
 
 def _agreement(y: Tensor, ids: Tensor, counts: Tensor, shift: int) -> Tensor:
@@ -113,6 +120,7 @@ def evidence(
                 padding=best["padding"] if related else 0.0,
                 token=int(best["token"]),
                 distinct=int(max(e["distinct"] for e in varied)),
+                left_out=int(max(varied, key=lambda e: e["0"])["left_out"]),
                 **tags,
             )
         )
