@@ -51,8 +51,8 @@ def stuck_at_chance(seen: Learning) -> Findings:
 
     **What it sees.** The scores and the value of a classification loss at the samples. It alerts when after 20 steps
     every sample gets the same scores (deviation below 10⁻⁴ nats) in the last three samples, or when after 300 steps and
-    200 samples per class the mean loss is within 1 % of ln k. A squared error on targets of the batch is told when after
-    300 steps it is still over twice the variance of the targets, and has not fallen by a fifth. While the learning rate
+    200 samples per class the mean loss is within 1 % of ln k. A squared error on targets of the batch is told where it
+    is over twice the variance of the targets after 300 steps, and has not fallen by a fifth. While the learning rate
     still rises, or is below a tenth of its peak, nothing is judged.
 
     **Why it matters.** The model ignores its input: dead ReLUs after a first step that was too large, vanished

@@ -262,7 +262,8 @@ def misaligned_targets(seen: TokenTargets) -> Findings:
 
     **When to ignore.** Where copying is the task.
 
-    **Limits.** Without a sign of causality (autoencoders) equal targets of all tokens are normal and not accused. Rows that repeat themselves agree at several offsets and are left alone.
+    **Limits.** Without a sign of causality (autoencoders) equal targets of all tokens are normal and not accused. Rows
+    that repeat themselves agree at several offsets and are left alone.
 
     **Sources.** Measured on GPT-2, Llama, BERT and T5 of Transformers, whose losses are all quiet.
     """
