@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tests.runs import Classifier, loader, mlp
+from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
 from .parts import images, line, text, walks
@@ -146,3 +146,27 @@ def gates_beside_a_row_of_as_many_features() -> Run:
             return self.outlet(h + gate * self.scale + gate * h.mean(0).detach())[:, 0]
 
     return Classifier(Gated(), F.mse_loss, lr=3e-3), loader(*line()), {}
+
+
+class AmongSamples(nn.Module):
+    """Rows of a table that attend to each other: (n, 20) to (n, 10)."""
+
+    def __init__(self, by_hand: bool) -> None:
+        super().__init__()
+        self.by_hand = by_hand
+        self.inlet, self.head = nn.Linear(20, 32), nn.Linear(32, 10)
+        self.layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inlet(x)
+        return self.head(h + (h @ h.T / 6).softmax(1) @ h if self.by_hand else self.layer(h.unsqueeze(0)).squeeze(0))
+
+
+@healthy
+def attention_between_data_points() -> Run:
+    return Classifier(AmongSamples(by_hand=False), lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def attention_between_data_points_by_hand() -> Run:
+    return Classifier(AmongSamples(by_hand=True), lr=3e-3), loader(*blobs()), {}

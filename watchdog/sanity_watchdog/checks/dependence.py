@@ -53,8 +53,9 @@ def mixed_samples(seen: Dependence) -> Findings:
         nn.TransformerEncoderLayer(64, 4, batch_first=True)    # after
 
     **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
-    losses, graphs, pairs that are mixed on purpose, supports of an episode, a batch whose samples follow each other in
-    time, and scores behind a gradient (meta-learning) are not judged.
+    losses, attention over a table of samples that was made one sequence (``x[None]``), graphs, pairs that are mixed on
+    purpose, supports of an episode, a batch whose samples follow each other in time, and scores behind a gradient
+    (meta-learning) are not judged.
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
     functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. Of a batch

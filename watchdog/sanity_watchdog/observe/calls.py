@@ -18,6 +18,7 @@ from .suspects import Seen
 
 if TYPE_CHECKING:
     from .culprits import Culprits
+    from .together import Together
 
 Fact = TypeVar("Fact")
 
@@ -129,6 +130,7 @@ class Trace:
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         looks_ahead: do scores depend on later positions of an input that their targets equal? None where not asked.
         suspects: operations that often let positions or samples see each other by mistake.
+        together: what lets samples see each other on purpose, where all was followed.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
@@ -149,6 +151,7 @@ class Trace:
     causal: bool = False
     looks_ahead: bool | None = None
     suspects: list[Seen] = field(default_factory=list)
+    together: "Together | None" = None
     read: Cut | None = None
     left: bool = False
     drawn_at: str = ""

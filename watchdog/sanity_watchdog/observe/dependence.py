@@ -52,7 +52,7 @@ class DependenceWatch(FirstLossObserver):
         behind = list(nodes(call.input))
         tags |= {
             "sequential": batch_as_time(trace.frontier, samples, at.run.module),
-            "suspects": tuple(s.named(at.run.module) for s in trace.suspects),
+            "suspects": tuple(s.named(at.run.module) for s in trace.suspects if not s.is_cleared(at.run.module)),
         }
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
         if reason:
@@ -67,7 +67,8 @@ class DependenceWatch(FirstLossObserver):
                 reason = "values of unknown origin enter the scores (scripted, transformed, cached, from a thread)"
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
-        mixing = mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
+        meant = trace.together.reason if trace.together is not None else ""
+        mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
         try:
             found = self._ask(trace, call, samples, set(behind), bool(mixing))
         except RuntimeError as error:

@@ -43,6 +43,7 @@ from .signs import Signs
 from .site import user_line
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
+from .together import Together
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
@@ -87,6 +88,7 @@ class Lineage:
         self.signs = Signs(trace, lambda t: self.of(t).data)
         self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
         self._samples = size_of(batch, drawn)
+        trace.together = self._together = Together(self._samples)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, drawn)))
             self._put_known(tensor, True)
@@ -169,6 +171,8 @@ class Lineage:
         data = any(f.data for f in facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
+        if data:
+            self._together.follow(name, args, out)
         if out.requires_grad and data:
             self._note_frontier(name, call, facts, out)
         mixes, plain = name in MIXING, is_plain(out)

@@ -16,6 +16,8 @@ from .site import user_line
 
 MOVED = "samples moved"
 """Kind of a reshape that exchanges the axis of the samples with another one."""
+TIME_FIRST = "time first"
+"""Kind of a layer over sequences that got the samples as time."""
 MOST = 16
 """Suspects kept of a step."""
 LAST = 7
@@ -35,6 +37,11 @@ class Seen:
         """With the name of its module, if it has one."""
         names = (n for n, p in module.named_parameters() if p is self.weight) if self.weight is not None else iter(())
         return Suspect(self.kind, self.operation, plain_name(next(names, "")).rpartition(".")[0], self.where)
+
+    def is_cleared(self, module: nn.Module) -> bool:
+        """Does its module take the samples first, and turn them round itself?"""
+        owner = (m for m in module.modules() if any(p is self.weight for p in m.parameters(recurse=False)))
+        return self.kind == TIME_FIRST and bool(getattr(next(owner, None), "batch_first", False))
 
 
 def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, samples: int) -> Iterator[Seen]:
@@ -97,4 +104,4 @@ def _first_tensor(values: Any) -> Tensor | None:
 
 def _time_first(name: str, given: Tensor, samples: int, weight: Tensor | None) -> Iterator[Seen]:
     if given.ndim == 3 and len(given) == samples != given.shape[1]:
-        yield Seen("time first", name, user_line(), weight)
+        yield Seen(TIME_FIRST, name, user_line(), weight)
