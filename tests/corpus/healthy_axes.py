@@ -153,13 +153,14 @@ class AmongSamples(nn.Module):
 
     def __init__(self, by_hand: bool) -> None:
         super().__init__()
-        self.by_hand = by_hand
         self.inlet, self.head = nn.Linear(20, 32), nn.Linear(32, 10)
-        self.layer = nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
+        self.layer = None if by_hand else nn.TransformerEncoderLayer(32, 4, 64, 0.0, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.inlet(x)
-        return self.head(h + (h @ h.T / 6).softmax(1) @ h if self.by_hand else self.layer(h.unsqueeze(0)).squeeze(0))
+        if self.layer is None:
+            return self.head(h + (h @ h.T / 6).softmax(1) @ h)
+        return self.head(self.layer(h.unsqueeze(0)).squeeze(0))
 
 
 @healthy
