@@ -52,8 +52,8 @@ def zeroed_parameter(seen: Parameters, *, share: float = ZEROED_SHARE, fall: flo
     ``ignore=["WD301:encoder.*"]``.
 
     **Limits.** Shares come from a sample of at most 512 elements: a single row of many escapes. A hole that fills again
-    between two samples escapes. Pruning by magnitude (no small values left), masks in buffers and clipped critics are
-    taken as meant.
+    between two samples escapes. Pruning by magnitude (no small values left), masks in buffers, vectors that
+    ``torch.nn.utils.prune`` masks and clipped critics are taken as meant.
 
     **Sources.** DeepLocalize and the SageMaker Debugger's all-zero rule know the whole tensor only; the limits of the
     rest come from 40 healthy runs of this project's corpus.
@@ -102,6 +102,8 @@ def zeroed_parameter(seen: Parameters, *, share: float = ZEROED_SHARE, fall: flo
 
 
 def _is_gone(trace: Trace) -> bool:
+    if trace.pruned and not trace.matrix:  # small next to the weights, biases are the first to go
+        return False
     return trace.now.largest == 0 and max(trace.start.largest, trace.fall[0].largest) > 0
 
 
@@ -115,7 +117,7 @@ def _risen(trace: Trace) -> float:
 
 def _has_hole(trace: Trace, share: float) -> bool:
     before, after = trace.rise
-    if not trace.matrix or trace.masked or before.zeros > NO_ZEROS:
+    if not trace.matrix or trace.masked or trace.pruned or before.zeros > NO_ZEROS:
         return False
     error = math.sqrt(after.zeros * (1 - after.zeros) / max(trace.seen, 1))
     if after.zeros - before.zeros < max(share, 4 * error) or trace.now.zeros < share / 2:

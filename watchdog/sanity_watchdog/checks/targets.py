@@ -13,6 +13,9 @@ ROUNDING = 2e-2
 """Distance of the sum of a soft target from 1 that half precision may cause."""
 PADDED = 0.3
 """Share of the targets that count inside runs of one token at the ends of rows; text has none there."""
+INSIDE = 0.1
+"""Share of the other targets from which on that token is data, as black is in rasters and rests are in music. A token
+that pads stands alone at the ends; where it also opens or closes a text there is one of it per row."""
 AGREES = 0.95
 """Share of targets that equal the ids at one offset; noise and special tokens break a few."""
 FORGIVEN = 4
@@ -220,15 +223,16 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
         F.cross_entropy(scores.flatten(0, 1), ids.flatten())                         # before
         F.cross_entropy(scores.flatten(0, 1), ids.flatten(), ignore_index=pad_id)    # after
 
-    **When to ignore.** Where the repeated token is data, as silence in music or background in rasters.
+    **When to ignore.** Where the repeated token is data that hardly occurs elsewhere in the rows.
 
-    **Limits.** Padding at the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to
-    the ids of an embedding are judged, and those of ``ctc_loss``; with ``reduction="none"`` the former only where
-    nothing stands between them and their sum.
+    **Limits.** A token that is a tenth of the other targets too is taken for data, as black in rasters. Padding at
+    the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to the ids of an embedding
+    are judged, and those of ``ctc_loss``; with ``reduction="none"`` the former only where nothing stands between them
+    and their sum.
 
     **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
     """
-    if seen.padding > PADDED:
+    if seen.padding > PADDED and seen.inside < INSIDE:
         yield padding_in_loss.alert(
             seen,
             f"{seen.padding:.0%} of the {seen.valid:,} targets are token {seen.token} in a run to the end of a row, "

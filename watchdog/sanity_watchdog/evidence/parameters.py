@@ -36,6 +36,7 @@ class Trace:
         optimizer: number of the first optimizer that holds it, -1 for none.
         table: is it looked up by index, row by row?
         masked: does its module hold a mask of its shape, as pruning leaves it?
+        pruned: was a mask of ``torch.nn.utils.prune`` beside it at some sample?
         seen: elements in the sample behind the shares.
         start: before the first step.
         now: at this sample.
@@ -55,6 +56,7 @@ class Trace:
     optimizer: int = 0
     table: bool = False
     masked: bool = False
+    pruned: bool = False
     seen: int = 512
     idle: int = 0
     identical: int = 0

@@ -74,7 +74,7 @@ class TokenTargets(Evidence):
             -1, 0, 1, 2; over all embeddings the largest.
         elsewhere: is another loss call of this step aligned one position ahead?
         padding: share of the valid targets inside a run of one token at the end of its row.
-        token: that token.
+        token: that token. inside: its share of the other targets.
         distinct: different ids. left_out: different ids where no target counts, 0 where the two do not lie alike.
     """
 
@@ -87,5 +87,6 @@ class TokenTargets(Evidence):
     elsewhere: bool = False
     padding: float = 0.0
     token: int = -1
+    inside: float = 0.0
     distinct: int = 0
     left_out: int = 0

@@ -25,6 +25,7 @@ class Labels:
         about: fields of ``TargetRange`` that the call told; empty for targets that are no class numbers.
         classes: outputs of the model. one_per_sample: neither pixels nor tokens.
         column: smallest and largest label, once they are recorded.
+        counts: number of labels by row of the column; a bag of several samples has a single one.
     """
 
     path: str = ""
@@ -33,6 +34,7 @@ class Labels:
     classes: int = 0
     one_per_sample: bool = False
     column: tuple[Column, Column] | None = None
+    counts: list[int] = field(default_factory=list)
     _host: Tensor | None = None
     _ranges: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     _low: float = float("inf")
@@ -69,6 +71,7 @@ class Labels:
         if tensor is not None:
             low = ledger.column("label low", tensor.dtype, tensor.device)
             self.column = low, ledger.column("label high", tensor.dtype, tensor.device)
+            self.counts = [0] * ledger.rows
             if tensor.device.type == "cuda":
                 self._host = torch.empty(2, ledger.rows, dtype=tensor.dtype, pin_memory=True)
             self.note(batch, row, number)
@@ -84,6 +87,7 @@ class Labels:
         if tensor.numel() and tensor.device == low.values.device:
             torch.aminmax(tensor, out=(low.slots[row], high.slots[row]))
             low.filled[row] = high.filled[row] = number
+            self.counts[row] = tensor.numel()
             if self._host is not None:  # survives a device that an assertion has stopped
                 self._host[0, row].copy_(low.slots[row], non_blocking=True)
                 self._host[1, row].copy_(high.slots[row], non_blocking=True)

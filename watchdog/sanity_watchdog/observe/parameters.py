@@ -16,7 +16,7 @@ from .run import Run
 from .sampling import DENSE
 from .sharding import local
 from .strided import measurable
-from .structure import equal_rows, has_mask, stacked
+from .structure import equal_rows, has_mask, is_pruned, stacked
 from .tensors import Measuring, Statistics, part
 
 SETTLED = 5
@@ -55,6 +55,8 @@ class ParameterObserver(Observer):
         self._traces: dict[str, Trace] = {}
         self._module: nn.Module | None = None
         self._alike: set[str] = set()
+        self._owners: dict[str, nn.Module] = {}
+        self._pruned: set[str] = set()
         self._samples = 0
 
     def start(self, run: Run, at: Moment) -> None:
@@ -72,7 +74,7 @@ class ParameterObserver(Observer):
         if (module := self._module) is None:
             return
         self._module = None  # the first batch: whatever the user's hooks initialise is initialised
-        owners = parameter_owners(module)
+        self._owners = owners = parameter_owners(module)
         tables = {name for name, owner in owners.items() if isinstance(owner, TABLES)}
         masked = {name for name, p in self._parameters.items() if has_mask(owners.get(name), p)}
 
@@ -106,10 +108,14 @@ class ParameterObserver(Observer):
         chosen = {n: self._parameters[n] for n in self._traces if self._holder[n] in held}
         self._look(at, {n: self._parameters[n] for n in part(chosen, self._samples)})
 
+    def epoch_end(self, at: Moment) -> None:
+        self._pruned |= {n for n, owner in self._owners.items() if is_pruned(owner, n)}
+
     def end(self, at: Moment) -> None:
         self._look(at, {n: self._parameters[n] for n in self._traces}, stepping=False)
 
     def _look(self, at: Moment, chosen: Mapping[str, nn.Parameter], stepping: bool = True) -> None:
+        self._pruned |= {n for n in chosen if n not in self._pruned and is_pruned(self._owners.get(n), n)}
         trainable = {n: p for n, p in chosen.items() if p.requires_grad}
         zero = {n: p for n, p in trainable.items() if stepping and self._traces[n].now.largest == 0}
         alike = {n: p for n, p in trainable.items() if n in self._alike and at.attempt >= SETTLED and stepping}
@@ -124,7 +130,14 @@ class ParameterObserver(Observer):
                     idle, identical = (idle + 1 if still else 0), (identical + 1 if alike else 0)
                 rise, fall = _rise(old, state), _fall(old, state)
                 self._traces[name] = replace(
-                    old, now=state, seen=size, rise=rise, fall=fall, idle=idle, identical=identical
+                    old,
+                    now=state,
+                    seen=size,
+                    rise=rise,
+                    fall=fall,
+                    idle=idle,
+                    identical=identical,
+                    pruned=name in self._pruned,
                 )
 
         self._ask(at, chosen, alike, zero, then)

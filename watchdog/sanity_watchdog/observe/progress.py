@@ -188,7 +188,7 @@ class Progress(Observer):
         if any(name.startswith("sum ") for name in read):
             yield self._finiteness(read, losses, tags)
         yield from self._losses(losses, sizes, at)
-        yield from self._labels(read, sizes, at)
+        yield from self._labels(read, at)
         newest = [max(column) for column in read.values() if column]
         if self._returned and not (seen.count or "loss" in read):
             self._returned = False
@@ -268,13 +268,11 @@ class Progress(Observer):
             **at.tags(),
         )
 
-    def _labels(
-        self, read: Mapping[str, Mapping[int, float]], sizes: tuple[int, ...], at: Moment
-    ) -> Iterator[Evidence]:
+    def _labels(self, read: Mapping[str, Mapping[int, float]], at: Moment) -> Iterator[Evidence]:
         labels: Labels = self._scores.labels
         lows, highs = read.get("label low", {}), read.get("label high", {})
         for batch in lows:
-            self._seen.order.append((sizes[batch % len(sizes)], lows[batch], highs[batch]))
+            self._seen.order.append((labels.counts[batch % len(labels.counts)], lows[batch], highs[batch]))
             labels.remember(batch, lows[batch], highs[batch])
         if labels.column is None:
             return

@@ -27,6 +27,12 @@ def has_mask(owner: nn.Module | None, parameter: Tensor) -> bool:
     return any(t.shape == parameter.shape for t in tensors)
 
 
+def is_pruned(owner: nn.Module | None, name: str) -> bool:
+    """Does ``torch.nn.utils.prune`` mask the parameter that had this name before?"""
+    own = name.rpartition(".")[2].removesuffix("_orig")
+    return owner is not None and f"{own}_mask" in owner._buffers and f"{own}_orig" in owner._parameters
+
+
 def stacked(flags: Mapping[str, Tensor]) -> Iterator[tuple[list[str], Tensor]]:
     """Scalar tensors joined per device, as ``(names, (N,) tensor)``."""
     devices: dict[torch.device, list[str]] = {}

@@ -80,8 +80,14 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
     run = torch.where(run > 1, run, 0)
     token = torch.where(run > 0, last[:, 0], ignore).mode().values
     same = (last[:, 0] == token) & (token != ignore)
-    valid = counts.sum()
-    return numbers | {"padding": torch.where(same, run, 0).sum() / valid, "token": token, "valid": valid}
+    valid, ending = counts.sum(), torch.where(same, run, 0).sum()
+    elsewhere = ((y == token) & counts).sum() - ending
+    return numbers | {
+        "padding": ending / valid,
+        "inside": elsewhere / (valid - ending).clamp(min=1),
+        "token": token,
+        "valid": valid,
+    }
 
 
 def _different(ids: Tensor) -> Tensor:
@@ -118,6 +124,7 @@ def evidence(
                 valid=int(best["valid"]),
                 agreement=tuple(agreement.items()),
                 padding=best["padding"] if related else 0.0,
+                inside=best["inside"],
                 token=int(best["token"]),
                 distinct=int(max(e["distinct"] for e in varied)),
                 left_out=int(max(varied, key=lambda e: e["0"])["left_out"]),
