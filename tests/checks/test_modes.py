@@ -46,6 +46,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (extreme_dropout, Dropouts(rates=(("net.2", 0.99), ("net.4", 0.5), ("net.6", 0.95)))),
     (extreme_dropout, Dropouts(rates=(("net.2", float("nan")),))),
     (extreme_dropout, Dropouts(calls=(CALL,), stage="validation")),
+    (extreme_dropout, Dropouts(drops=(("dropout", 0.1, "net.py:5"), ("dropout", 1.0, "net.py:9")))),
     (
         extreme_dropout,
         Dropouts(
@@ -70,6 +71,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(), modules=5)),
     (extreme_dropout, Dropouts(rates=(("net.2", 0.1), ("net.4", 0.9)))),
     (extreme_dropout, Dropouts(calls=(), stage="validation")),
+    (extreme_dropout, Dropouts(drops=(("dropout", 0.5, "net.py:5"), ("dropout", 0.9, "net.py:9")))),
     (stale_statistics, statistics(FITS, FITS)),
     (stale_statistics, statistics(SHIFTED, FITS)),
     (stale_statistics, statistics(replace(FIXED, shift=0.2), FIXED)),

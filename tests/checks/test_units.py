@@ -17,6 +17,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=45)))),
     (dead_units, replace(SILENT, layers=(SilentLayer(name="net.0.bias", silent=8, units=8),))),
     (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64, bare=True),))),
+    (dead_units, replace(SILENT, largest=0.0, loss=0.0)),
+    (dead_units, replace(SILENT, largest=0.0, loss=0.6)),
     (saturated_units, FLAT),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
@@ -43,5 +45,16 @@ def test_a_layer_that_no_activation_can_have_silenced_gets_another_hint() -> Non
     assert isinstance(found, Alert)
     assert "wrong axis" in found.hint
     (found,) = dead_units(replace(SILENT, layers=(replace(DEAD, silent=64, bare=True), replace(DEAD, name="a"))))
+    assert isinstance(found, Alert)
+    assert "LeakyReLU" in found.hint
+
+
+def test_where_nothing_has_a_gradient_no_activation_is_accused() -> None:
+    for loss, expected in ((0.0, "exactly 0"), (0.6, "behind the last layer")):
+        (found,) = dead_units(replace(SILENT, largest=0.0, loss=loss))
+        assert isinstance(found, Alert)
+        assert expected in found.hint
+        assert "ReLU" not in found.hint
+    (found,) = dead_units(replace(SILENT, largest=1e-9, loss=0.0))
     assert isinstance(found, Alert)
     assert "LeakyReLU" in found.hint

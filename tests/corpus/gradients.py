@@ -175,3 +175,38 @@ def maximising_by_mistake(fixed: bool) -> Run:
 def labels_shuffled_apart() -> Run:
     x, _ = blobs(12_000)
     return Classifier(mlp(width=16)), loader(x, torch.randint(0, 10, (12_000,))), {"max_steps": 360}
+
+
+@fault("WD214")
+def softmax_over_one_output(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(z[:, 0].sigmoid() if fixed else z.softmax(1)[:, 0], y)
+
+    x, y = blobs(k=2)
+    return Classifier(mlp(k=1), loss), loader(x, y.float()), {}
+
+
+@fault("WD214")
+def pairs_of_a_sample_with_itself(fixed: bool) -> Run:
+    class Contrasting(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0]
+            other = x + 0.1 * torch.randn_like(x)
+            distance = (self.net(x) - self.net(other if fixed else x)).square().sum(1)
+            return distance.mean() + 0 * self.net(x).logsumexp(1).mean()
+
+    return Contrasting(), loader(*blobs()), {}
+
+
+@fault("WD505", also=("WD214", "WD141"))
+def function_that_drops_everything(fixed: bool) -> Run:
+    class Dropping(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.head = nn.Linear(20, 32), nn.Linear(32, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            return self.head(F.dropout(h, 0.1 if fixed else 1.0, training=self.training))
+
+    return Classifier(Dropping(), lr=3e-3), loader(*blobs()), {}

@@ -95,8 +95,9 @@ def _resting(seen: TrainingModes, together: Sequence[Resting]) -> Findings:
 def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findings:
     """Dropout drops nearly everything, or stays active in evaluation.
 
-    **What it sees.** The probability of each dropout layer at the start, and in the first validation batch each call of
-    a dropout function that really drops although the model is in eval mode.
+    **What it sees.** The probability of each dropout layer at the start and of each call of a dropout function in the
+    first training step, and in the first validation batch each call that really drops although the model is in eval
+    mode.
 
     **Why it matters.** With ``Dropout(0.95)`` one value in twenty is left; people who know TensorFlow 1 mean the share
     to keep. Dropout in evaluation makes every validation score worse and different each time.
@@ -121,6 +122,17 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
             hint=f"the argument is the share to drop, not the share to keep: {number(round(1 - high[0][0], 6))}?",
             subjects=[name for _, name in high],
             evidence={"rate": high[0][0], "layers": len(high)},
+        )
+    drops = max((d for d in seen.drops if not d[1] < rate), key=lambda d: d[1], default=None)
+    if drops is not None:
+        name, share, where = drops
+        kept = "remove the call to keep all" if share == 1 else f"p={number(round(1 - share, 6))}?"
+        yield extreme_dropout.alert(
+            seen,
+            f"{name} with p={number(share)} drops {_percent(share)} of the values in training (limit {_percent(rate)})",
+            hint=f"p is the share to drop, not the share to keep: {kept}",
+            where=where,
+            evidence={"rate": share, "calls": len(seen.drops)},
         )
     calls = sorted(seen.calls or (), key=lambda c: c.meant)
     if calls:

@@ -2,7 +2,7 @@
 
 import math
 
-from ..alerts import Severity
+from ..alerts import Severity, Value
 from ..evidence.units import SaturatedUnits, SilentLayer, SilentUnits
 from .check import Findings, check
 
@@ -11,6 +11,9 @@ SILENT_SHARE = 0.5
 few layers of the default initialisation, the sign of its bias decides whether a unit always fires or never."""
 DEVIATIONS = 3.0
 """Standard deviations of that share, for a layer of so many units, above which it is no chance."""
+BARE = "what it computes does not reach the loss: look behind it for a wrong axis, a mask or a factor of zero"
+SILENCED = "start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU"
+"""Hints where no activation lies behind a layer, and where one does."""
 FLAT_SHARE = 0.9
 """Share of a bounded activation's outputs at its flat ends. Unit inputs and default initialisation: below 0.1."""
 
@@ -20,7 +23,7 @@ FLAT_SHARE = 0.9
     "dead-units",
     Severity.WARNING,
     SilentUnits,
-    implied_by=("WD122", "WD123", "WD142", "WD201", "WD217", "WD302"),
+    implied_by=("WD122", "WD123", "WD142", "WD201", "WD217", "WD302", "WD505"),
 )
 def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     """Units of a layer never fire, so they never learn.
@@ -30,6 +33,7 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     since some biases have none in good health (their effect cancels). The last layer is left out. Half of a layer may
     be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units). Where no
     activation lies between a layer and the loss, some outputs may be masked or not chosen; there all must be silent.
+    Where no parameter of the optimizer has a gradient, the cause lies behind the last layer, and no ReLU is accused.
 
     **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
     than it looks; if a whole layer is dead nothing before it learns.
@@ -51,22 +55,32 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     layers = [layer for layer in seen.layers if layer.share >= _limit(layer, share)]
     if layers:
         worst = max(layers, key=lambda layer: (not layer.bare, layer.share))
-        yield dead_units.alert(
-            seen,
-            f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"[:80]
-            + f" (limit {_limit(worst, share):.0%})",
-            hint="what it computes does not reach the loss: look behind it for a wrong axis, a mask or a factor of zero"
-            if worst.bare
-            else "start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU",
-            subjects=(layer.name for layer in layers),
-            evidence={
-                "silent": sum(layer.silent for layer in layers),
-                "units": sum(layer.units for layer in layers),
-                "layers": len(layers),
-                "measured": seen.measured,
-                "samples": seen.samples,
-            },
+        evidence: dict[str, Value] = {
+            "silent": sum(layer.silent for layer in layers),
+            "units": sum(layer.units for layer in layers),
+            "layers": len(layers),
+            "measured": seen.measured,
+            "samples": seen.samples,
+        }
+        if seen.largest == 0:
+            message = f"no parameter got a gradient: all units of {worst.name} in {seen.samples} samples"[:99]
+            hint, evidence = _without_any(seen), evidence | {"loss": seen.loss}
+        else:
+            message = f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"
+            message = message[:80] + f" (limit {_limit(worst, share):.0%})"
+            hint = BARE if worst.bare else SILENCED
+        yield dead_units.alert(seen, message, hint=hint, subjects=(layer.name for layer in layers), evidence=evidence)
+
+
+def _without_any(seen: SilentUnits) -> str:
+    """Where to look if even the last layer has no gradient: no activation before it can be why."""
+    if seen.loss == 0:
+        return (
+            "the loss is exactly 0: look for samples compared with themselves, a factor of zero, targets made of scores"
         )
+    return (
+        "look behind the last layer: a softmax over one output, a factor of zero, argmax, rounding or a detour by NumPy"
+    )
 
 
 def _limit(layer: SilentLayer, share: float) -> float:

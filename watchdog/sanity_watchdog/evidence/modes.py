@@ -67,10 +67,12 @@ class Dropouts(Evidence):
     Attributes:
         rates: name and probability of each dropout layer; empty where only calls were looked at.
         calls: calls in the first validation batch that dropped something in eval mode; None where not looked at.
+        drops: function, probability and line of calls in the first training step, the layers' own left out.
     """
 
     rates: tuple[tuple[str, float], ...] = ()
     calls: tuple[DropoutCall, ...] | None = None
+    drops: tuple[tuple[str, float, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Units of layers that never fire, or never leave the flat ends of their activation."""
 
+import math
 from dataclasses import dataclass
 
 from .base import Evidence
@@ -35,11 +36,15 @@ class SilentUnits(Evidence):
         layers: layers with silent units, worst first.
         samples: samples of the window.
         measured: layers looked at.
+        largest: largest gradient of all parameters of the optimizer in the last sample, NaN where it was not measured.
+        loss: the loss of that sample, NaN where it was not seen.
     """
 
     layers: tuple[SilentLayer, ...]
     samples: int
     measured: int
+    largest: float = math.nan
+    loss: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

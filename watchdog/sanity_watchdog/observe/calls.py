@@ -130,6 +130,7 @@ class Trace:
         causal: was anything seen that keeps positions from seeing later ones (a causal mask, a one-way recurrence)?
         looks_ahead: do scores depend on later positions of an input that their targets equal? None where not asked.
         suspects: operations that often let positions or samples see each other by mistake.
+        drops: calls of dropout functions in training: function, probability, the user's line.
         together: what lets samples see each other on purpose, where all was followed.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
@@ -151,6 +152,7 @@ class Trace:
     causal: bool = False
     looks_ahead: bool | None = None
     suspects: list[Seen] = field(default_factory=list)
+    drops: set[tuple[str, float, str]] = field(default_factory=set)
     together: "Together | None" = None
     read: Cut | None = None
     left: bool = False

@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
+from .dropped import ATTENTION, FLAGGED, HEADS, dropped
 from .fastpath import has_fast_path
 from .inside import Inside
 from .intercept import anything_compiled
@@ -24,20 +25,6 @@ from .observer import Observer
 from .run import Run
 from .site import user_line
 
-FLAGGED: tuple[Callable[..., Any], ...] = (
-    F.dropout,
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-    torch.dropout,
-    torch.alpha_dropout,
-    torch.feature_dropout,
-    torch.feature_alpha_dropout,
-)
-"""Functions of ``(input, p, training)``."""
-ATTENTION, HEADS = F.scaled_dot_product_attention, F.multi_head_attention_forward
 ENTRY_POINTS = (
     *((F, f.__name__) for f in (*FLAGGED[:6], ATTENTION, HEADS)),
     *((torch, f.__name__) for f in FLAGGED[6:]),
@@ -47,28 +34,14 @@ _SHIMS = (F.__file__, torch.overrides.__file__)
 """Files through which a call comes on its way."""
 
 
-def dropped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> float:
-    """Share of the values that this call drops; 0 for any other function."""
-    if function in FLAGGED:
-        rate = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
-        training = kwargs.get("training", kwargs.get("train", args[2] if len(args) > 2 else True))
-    elif function is HEADS:
-        rate = kwargs.get("dropout_p", args[9] if len(args) > 9 else 0.0)
-        training = kwargs.get("training", True)
-    elif function is ATTENTION:
-        rate, training = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0), True
-    else:
-        return 0.0
-    return float(rate) if training else 0.0
-
-
 class DropoutObserver(Observer):
-    """Dropout layers by their probability; calls of dropout functions in the first validation step."""
+    """Dropout layers by their probability; calls of dropout functions in the first steps."""
 
     codes = ("WD505",)
 
     def __init__(self) -> None:
         self._notes: _Notes | None = None
+        self._told = False
 
     def start(self, run: Run, at: Moment) -> None:
         rates = [(plain_name(n), float(m.p)) for n, m in run.module.named_modules() if isinstance(m, _DropoutNd)]
@@ -84,6 +57,11 @@ class DropoutObserver(Observer):
         return (_replaced(self._notes) if has_fast_path(at.run.module) else _DropoutMode(self._notes),)
 
     def output(self, at: Moment, output: Any) -> None:
+        if at.stage == "train" and not self._told and at.trace is not None and at.trace.followed:
+            self._told = True
+            layers = {m.p for m in at.run.module.modules() if isinstance(m, _DropoutNd)}
+            drops = sorted(d for d in at.trace.drops if d[1] not in layers)
+            at.emit(Dropouts(drops=tuple(drops), **at.tags()))
         notes, self._notes = self._notes, None
         if notes is None:
             return

@@ -12,6 +12,7 @@ from . import layout
 from .batches import is_square, sample_axis, size_of
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .culprits import Culprits
+from .dropped import note_dropout
 from .facts import NOTHING, Fact
 from .layout import Call
 from .loaders import first_size
@@ -150,7 +151,7 @@ class Lineage:
             self._trace.obstacles.append(reason)
 
     def _operation(self, name: str, call: Call, out: Tensor) -> None:
-        _, args, kwargs, _ = call
+        function, args, kwargs, _ = call
         if saved_tensor_hooks():
             self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
         inputs = inputs_of(call)
@@ -161,6 +162,7 @@ class Lineage:
             self._pass_on(out._base, inputs)
         self._trace.causal |= keeps_order(name, args, kwargs)
         if self._training:
+            note_dropout(self._trace.drops, function, args, kwargs)
             self._note_cut(name, inputs, out)
             if self._trace.culprits is not None:
                 self._trace.culprits.note(name, inputs, out)

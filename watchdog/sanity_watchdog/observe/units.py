@@ -1,6 +1,7 @@
 """Units that never fire, told by their gradients: no hook, one mask per bias, over a window of samples."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import torch
@@ -65,6 +66,7 @@ class UnitWatch(Observer):
         self._traced: frozenset[str] = frozenset()
         self._bare: set[str] = set()
         self._closing = False
+        self._last: dict[str, Tensor] = {}
         half = autocasts_to_half(run) or has_dtype(run.module, torch.float16)
         if half and not live_scaler(run) and self._biases:  # zeros may be lost gradients
             self._biases = {}
@@ -76,6 +78,7 @@ class UnitWatch(Observer):
         asked = {id(self._biases[name]): name for name in self._suspects - self._traced}
         if asked:
             self._bare |= {asked[key] for key in past_activations(loss.grad_fn, asked)}
+            self._last["loss"] = loss.detach().float().mean()
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -92,7 +95,9 @@ class UnitWatch(Observer):
         }
         if not found:
             return
-        self._traced |= self._suspects & found.keys()
+        if self._suspects & found.keys():
+            self._traced |= self._suspects & found.keys()
+            self._last["largest"] = _largest(p.grad for group in optimizer.param_groups for p in group["params"])
         for name, gradient in found.items():
             mask = gradient != 0
             if name in self._suspects:
@@ -119,9 +124,11 @@ class UnitWatch(Observer):
         """Ask for the silent units of layers whose window is full; those of one device at a time."""
         self._closing = True  # no further sample before this window is judged
         silent = torch.stack([self._alive[name].logical_not().sum() for name in names])
-        at.ask({"silent": silent}, lambda values: self._judge(at, names, values["silent"].tolist()))
+        asked, self._last = {"silent": silent, **self._last}, {}
+        at.ask(asked, lambda values: self._judge(at, names, values))
 
-    def _judge(self, at: Moment, names: list[str], silent: list[int]) -> Iterable[Evidence]:
+    def _judge(self, at: Moment, names: list[str], values: Mapping[str, Tensor]) -> Iterable[Evidence]:
+        silent: list[int] = values["silent"].tolist()
         self._closing = False
         units = [self._alive[name].numel() for name in names]
         layers = [SilentLayer(name=n, silent=s, units=u) for n, s, u in zip(names, silent, units, strict=True) if s]
@@ -135,4 +142,15 @@ class UnitWatch(Observer):
             del self._alive[name], self._samples[name]
         self._suspects = self._suspects - set(names) | suspects
         layers.sort(key=lambda layer: -layer.share)
-        yield SilentUnits(layers=tuple(layers), samples=samples, measured=len(names), **at.tags())
+        largest, loss = (float(values[key]) if key in values else math.nan for key in ("largest", "loss"))
+        yield SilentUnits(
+            layers=tuple(layers), samples=samples, measured=len(names), largest=largest, loss=loss, **at.tags()
+        )
+
+
+def _largest(gradients: Iterable[Tensor | None]) -> Tensor:
+    """Largest magnitude of any, on the device; NaN where it cannot be told of all."""
+    given = [g for g in gradients if g is not None]
+    if not given or not all(is_plain(g) and g.layout is torch.strided and g.device == given[0].device for g in given):
+        return torch.tensor(torch.nan)
+    return torch.stack([g.abs().amax().float() for g in given if g.numel()]).amax()
