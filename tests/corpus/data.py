@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import cnn, deep, greys, images, line
+from .parts import TableNet, categories, cnn, deep, greys, images, line
 
 
 @fault("WD123", "WD101", also=("WD213", "WD214", "WD317", "WD141"))
@@ -27,6 +27,21 @@ def one_feature_in_other_units(fixed: bool) -> Run:
     x, y = line()
     x[:, 4] = x[:, 4] if fixed else 40_000 + 9_000 * x[:, 4]
     return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD123", also=("WD101", "WD213", "WD143", "WD144", "WD141", "WD214"))
+def seconds_beside_an_embedding(fixed: bool) -> Run:
+    x, y = line()
+    when = torch.rand(len(x))
+    x[:, 4] = when if fixed else 1.7e9 + 1e7 * when
+    return Classifier(TableNet(12), F.mse_loss, lr=3e-3), loader(categories(x), y), {}
+
+
+@fault("WD123", also=("WD101", "WD213", "WD143", "WD144", "WD141", "WD214"))
+def missing_marked_by_a_number_beside_an_embedding(fixed: bool) -> Run:
+    x, y = line()
+    x = torch.where(torch.rand(x.shape) < 0.1, torch.tensor(0.0 if fixed else -999.0), x)
+    return Classifier(TableNet(12), F.mse_loss, lr=3e-3), loader(categories(x), y), {}
 
 
 @fault("WD122", "WD133", also=("WD141", "WD508"))

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
+from .parts import TableNet, categories, line
 
 
 class Bags(nn.Module):
@@ -85,3 +86,35 @@ def pixels_of_rasters_with_black_rows() -> Run:
     x = torch.cat([shape[torch.randint(0, 10, (320,))], torch.zeros(320, 4, 6, dtype=torch.long)], 1).flatten(1)
     parts = {"ids": nn.Embedding(9, 16), "memory": nn.GRU(16, 32, batch_first=True), "outlet": nn.Linear(32, 8)}
     return Raster(nn.ModuleDict(parts), lr=5e-3), loader(x), {}
+
+
+@healthy
+def counts_and_one_hot_columns_beside_an_embedding() -> Run:
+    x, y = line()
+    counts, kinds = torch.poisson(torch.full((512, 3), 20.0)), F.one_hot(torch.randint(0, 5, (512,)), 5)
+    return Classifier(TableNet(20), F.mse_loss), loader(categories(torch.cat([x, counts, kinds], 1)), y), {}
+
+
+@healthy
+def deviations_of_columns_differ_beside_an_embedding() -> Run:
+    x, y = line()
+    return Classifier(TableNet(12), F.mse_loss), loader(categories(x * torch.logspace(-1, 1, 12)), y), {}
+
+
+@healthy
+def actions_taken_and_predicted() -> Run:
+    """What follows from an action is predicted beside the action itself, as in curiosity."""
+
+    class Curious(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            before, after, action = batch
+            h, g = self.net["state"](before), self.net["state"](after)
+            inverse = self.loss(self.net["inverse"](torch.cat([h, g], 1)), action)
+            level = (action / 2 - 1)[:, None]
+            onward = F.mse_loss(self.net["onward"](torch.cat([h, level, level.square()], 1)), g.detach())
+            return inverse + onward
+
+    before, action = torch.randn(512, 8), torch.randint(0, 5, (512,))
+    after = before + torch.randn(5, 8)[action] + 0.1 * torch.randn(512, 8)
+    parts = {"state": nn.Linear(8, 16), "inverse": mlp(32, 5), "onward": mlp(18, 16)}
+    return Curious(nn.ModuleDict(parts), lr=3e-3), loader(before, after, action), {}

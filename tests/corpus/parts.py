@@ -151,3 +151,21 @@ class Halves(Classifier):
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return self.loss(self.head(self.features(batch[0])), batch[1])
+
+
+class TableNet(nn.Module):
+    """Columns of numbers beside an embedding of a category, whose ids are the last column of the table (n, d + 1)."""
+
+    def __init__(self, d: int, k: int = 1, categories: int = 6) -> None:
+        super().__init__()
+        self.ids, self.net = nn.Embedding(categories, 4), nn.Sequential(nn.Linear(d + 4, 32), nn.ReLU())
+        self.outlet = nn.Linear(32, k)
+
+    def forward(self, table: Tensor) -> Tensor:
+        both = torch.cat([table[:, :-1], self.ids(table[:, -1].long())], 1)
+        return self.outlet(self.net(both)).squeeze(1)
+
+
+def categories(x: Tensor, n: int = 6) -> Tensor:
+    """The table (n, d) with a column of category ids behind it."""
+    return torch.cat([x, torch.randint(0, n, (len(x), 1)).float()], 1)

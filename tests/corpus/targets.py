@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import cnn, images, line
+from .parts import TableNet, categories, cnn, images, line
 
 
 @fault("WD110", also=("WD143", "WD144", "WD145"))
@@ -56,6 +56,20 @@ def label_among_the_features(fixed: bool) -> Run:
     x, y = blobs(640, k=4)
     x = x if fixed else torch.cat([x, F.one_hot(y, 4).float()], 1)
     return Classifier(mlp(x.shape[1], 4)), loader(x, y), {}
+
+
+@fault("WD145")
+def target_beside_an_embedding(fixed: bool) -> Run:
+    x, y = line()
+    x[:, 3] = x[:, 3] if fixed else y
+    return Classifier(TableNet(12), F.mse_loss, lr=3e-3), loader(categories(x), y), {}
+
+
+@fault("WD145")
+def label_beside_an_embedding(fixed: bool) -> Run:
+    x, y = blobs(512)
+    x[:, 3] = x[:, 3] if fixed else y / 5 - 1
+    return Classifier(TableNet(20, 10)), loader(categories(x), y), {}
 
 
 @fault("WD145")

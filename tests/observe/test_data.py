@@ -90,6 +90,37 @@ def test_unscaled_input(net: nn.Module, data: Any, found: bool) -> None:
     assert "WD123" in dog.summary.judged
 
 
+class Attached(nn.Module):
+    """A table whose last column is an id that an embedding takes; its result is attached to the rest or added."""
+
+    def __init__(self, added: bool = False, normalised: bool = False) -> None:
+        super().__init__()
+        self.added, self.ids = added, nn.Embedding(4, 19 if added else 4)
+        norm = nn.LayerNorm(23) if normalised else nn.Identity()
+        self.net = nn.Sequential(norm, mlp(19 if added else 23))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.ids((x[:, -1].abs() % 4).long())
+        return self.net(x[:, :-1] + h if self.added else torch.cat([x[:, :-1], h], 1))
+
+
+@pytest.mark.parametrize(
+    ("net", "scale", "found"),
+    [
+        pytest.param(Attached(), 1e4, True, id="attached"),
+        pytest.param(Attached(), 10.0, False, id="even"),
+        pytest.param(Attached(normalised=True), 1e4, False, id="normalised"),
+        pytest.param(Attached(added=True), 10.0, False, id="added"),
+    ],
+)
+def test_a_table_beside_an_embedding(net: nn.Module, scale: float, found: bool) -> None:
+    torch.manual_seed(0)
+    dog = watched(Classifier(net), loader(*skewed(scale)), max_steps=2)
+    assert_awake(dog)
+    assert ("WD123" in codes(dog)) == found
+    assert "WD123" in dog.summary.judged
+
+
 class OneSample(Dataset[tuple[Tensor, Tensor]]):
     """Ignores its index."""
 

@@ -129,7 +129,8 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
 
     **What it sees.** The first batch as it enters a linear, convolutional or recurrent layer, so whatever the model
     divides or normalises before has been done: root mean square above ``limit`` (default 50, standardised data have 1),
-    or one feature of a table above ``limit`` and more than 100 times the median one.
+    or one feature of a table above ``limit`` and more than 100 times the median one. Also a table that is attached to
+    what embeddings made, where a linear layer takes both.
 
     **Why it matters.** Initialisations assume inputs of unit scale. Larger ones multiply the first logits and the
     gradients: ReLUs die in the first step, sigmoids saturate, and no learning rate suits all features at once.

@@ -81,7 +81,8 @@ class Data(FirstLossObserver):
             at.emit(Unseen(codes=FIRST_INPUTS, reason=reason, **at.tags()))
             return
         self._matters = bool(trace.frontier)
-        entering, unread = inputs.entering([*trace.frontier, *trace.joined], elements(at.data), consumers)
+        places = [*trace.frontier[: inputs.WIDEST], *trace.joined[: inputs.WIDEST]]
+        entering, unread = inputs.entering(places, elements(at.data), consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)
 
@@ -102,8 +103,13 @@ class Data(FirstLossObserver):
     def _leak(self, at: Moment, trace: Trace, entering: list[Entering]) -> None:
         tables = [e for e in entering if e.operation == "linear" and e.tensor.ndim == 2]
         labels = [(c, y) for c in trace.calls if (y := leaks.labels_of(c)) is not None]
-        if tables and labels:
-            table, (call, wanted) = tables[0], labels[0]
+        if not labels:
+            return
+        call, wanted = labels[0]
+        if any(e.node is not None for e in tables):
+            behind = set(nodes.nodes(call.input))  # teacher forcing attaches targets to what another loss gets
+            tables = [e for e in tables if e.node is None or e.node in behind]
+        for table in tables[:1]:
             with _plain_numbers(at):
                 found = leaks.columns(table.tensor.detach(), wanted, call.name in leaks.CLASSIFYING)
             if found:

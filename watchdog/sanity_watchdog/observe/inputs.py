@@ -14,20 +14,27 @@ from .observer import is_plain
 MOST = 1 << 20
 """Elements measured per tensor."""
 WIDEST = 8
-"""Tensors measured."""
+"""Tensors measured of those that met weights, and of those that were attached."""
 NORMALISING = ("BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm", "RmsNorm")
+
+ATTACHES = ("cat", "concat", "concatenate", "hstack")
+MULTIPLIES = ("AddmmBackward", "MmBackward")
+"""What the names of the nodes begin with that a linear layer leaves in the graph."""
 
 
 class Entering:
     """A tensor with data of the batch and the layer that took it.
 
     Attributes:
-        tensor: as it entered. For the others see ``Entry``.
+        tensor: as it entered. node: of the graph, where it was attached to something with weights behind it.
+        For the others see ``Entry``.
     """
 
-    def __init__(self, tensor: Tensor, operation: str, path: str, where: str, normalised: bool = False) -> None:
+    def __init__(
+        self, tensor: Tensor, operation: str, path: str, where: str, normalised: bool = False, node: Any = None
+    ) -> None:
         self.tensor, self.operation, self.path, self.where = tensor, operation, path, where
-        self.normalised = normalised
+        self.normalised, self.node = normalised, node
 
     @torch.no_grad()
     def measure(self) -> dict[str, Tensor]:
@@ -82,7 +89,7 @@ def entering(
     owners = {e.tensor.untyped_storage().data_ptr(): e for e in batch if e.dense}
     found: list[Entering] = []
     unread: list[str] = []
-    for place in list(frontier)[:WIDEST]:
+    for place in frontier:
         tensor = place.data
         readable = is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_complex()
         if not readable or not tensor.numel() or not tensor.ndim:
@@ -93,5 +100,7 @@ def entering(
             tensor = owner.tensor
         after = consumers.get(place.tensor.grad_fn, ())
         normalised = any(n in c for c in after for n in NORMALISING)
-        found.append(Entering(tensor, place.operation, owner.path if owner else "", place.where, normalised))
+        attached = place.operation in ATTACHES and any(c.startswith(MULTIPLIES) for c in after)
+        operation, node = ("linear", place.tensor.grad_fn) if attached else (place.operation, None)
+        found.append(Entering(tensor, operation, owner.path if owner else "", place.where, normalised, node))
     return found, unread

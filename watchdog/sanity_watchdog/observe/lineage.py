@@ -279,7 +279,7 @@ class Lineage:
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
         if any(t.requires_grad for t in met):
             late = [t for t in met if not t.requires_grad] if name in JOINS and not self._trace.calls else []
-            self._trace.joined += [Frontier(out, None, user_line(), name, t, call) for t in late[:1]]
+            self._trace.joined += [Frontier(out, None, user_line(), name, t, call) for t in late]
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
