@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -235,15 +235,16 @@ def hooks_of(module: nn.Module) -> list[int]:
     return [len(m._forward_hooks) + len(m._backward_hooks) + len(m._forward_pre_hooks) for m in module.modules()]
 
 
-def process() -> list[Any]:
-    """What a run may change in its process: modes, hooks for every module, replaced functions, filters, threads."""
+def process(earlier: Container[threading.Thread] = ()) -> list[str]:
+    """What a run may change in its process: modes, hooks for every module, replaced functions, filters, threads other
+    than ``earlier`` ones."""
     kinds = (
         "_global_forward_hooks",
         "_global_forward_pre_hooks",
         "_global_backward_hooks",
         "_global_backward_pre_hooks",
     )
-    return [
+    found = [
         _get_current_function_mode_stack(),
         _get_current_dispatch_mode_stack(),
         [len(getattr(global_hooks, kind)) for kind in kinds],
@@ -253,8 +254,9 @@ def process() -> list[Any]:
         [torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype(), torch.get_num_threads()],
         [warnings.filters, signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)],
         [sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
-        sorted(t.name for t in threading.enumerate() if not t.daemon),
+        sorted(t.name for t in threading.enumerate() if not t.daemon and t not in earlier),
     ]
+    return [repr(one) for one in found]
 
 
 def compiled(part: str) -> Any:
@@ -328,6 +330,7 @@ def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     NOTES.clear()
+    threads = set(threading.enumerate())
     L.seed_everything(7, verbose=False)
     net = Net(**net_arguments, fault=fault)
     settings = {
@@ -362,7 +365,7 @@ def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "
         "modes": digest([m.training for m in net.modules()]),
         "graphs": repr(dict(torch._dynamo.utils.counters["stats"])),
         "strategy": digest(sorted(vars(trainer.strategy))),
-        "process": digest(process()),
+        "process": "\n".join(process(threads)),
     }
     torch.use_deterministic_algorithms(False)
     return found | left_on_disk(folder)
