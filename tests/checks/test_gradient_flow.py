@@ -13,6 +13,8 @@ USED = Discarded(optimizer=0, kind="Adam", kept=1.0, parameters=("net.0.weight",
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (uncleared_gradients, replace(KEPT, steps=4)),
     (discarded_gradients, replace(USED, absent=4)),
+    (discarded_gradients, replace(USED, absent=4, early=True)),
+    (discarded_gradients, replace(USED, absent=4, elsewhere=True)),
     (discarded_gradients, replace(USED, zeroed=5)),
     (discarded_gradients, replace(USED, cut=4, kept=0.0)),
     (discarded_gradients, replace(USED, cut=4, kept=2e-9, clipped=True)),
@@ -23,6 +25,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (uncleared_gradients, replace(KEPT, steps=3)),
     (discarded_gradients, USED),
     (discarded_gradients, replace(USED, absent=3, zeroed=3, cut=3)),
+    (discarded_gradients, replace(USED, absent=3, early=True, elsewhere=True)),
     (discarded_gradients, replace(USED, kept=1e-9)),
 ]
 

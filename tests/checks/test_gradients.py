@@ -8,6 +8,7 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.gradients import exploding_gradients, non_finite_gradient, vanishing_gradients
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.gradients import BadGradients, DepthProfile, GradientSizes
+from sanity_watchdog.evidence.progress import Culprit
 
 FINE = BadGradients(bad=(), last_finite="", measured=4, infinite=False, loss_finite=True, weights_finite=True)
 BAD = replace(FINE, bad=("net.0.bias", "net.0.weight"), last_finite="net.2.weight", operations=("sqrt", "pow"))
@@ -31,6 +32,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (non_finite_gradient, BAD),
     (non_finite_gradient, replace(BAD, operations=(), last_finite="", infinite=True)),
     (non_finite_gradient, replace(BAD, scaled=True, scale=0.5)),
+    (non_finite_gradient, replace(BAD, culprit=Culprit("multi_head_attention_forward", "net.py:12", -2.4, 2.1))),
     (vanishing_gradients, DEEP),
     (vanishing_gradients, replace(DEEP, slopes=(1.2, 1.2, 1.2), layers=21)),
     (exploding_gradients, SPIKE),

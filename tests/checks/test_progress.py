@@ -59,6 +59,7 @@ CULPRITS = (
     Culprit("div", "train.py:31", 0.0, 4.0),
     Culprit("acos", "train.py:31", -0.2, 1.0000001),
     Culprit("pow", "train.py:31", -0.2, 1.0),
+    Culprit("float16 sum", "train.py:31", 0.3, 4600.0),
 )
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -80,6 +81,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (non_finite_loss, replace(NAN, hazards=(MASKED, "a logarithm"))),
     (non_finite_loss, replace(NAN, hazards=("an exponential, infinite above e^88",))),
     *((non_finite_loss, replace(NAN, batch=0, earlier=(), culprit=culprit)) for culprit in CULPRITS),
+    (non_finite_loss, replace(NAN, hazards=("cross_entropy with class weights of 0, a mean over nothing",))),
     (loss_spike, SPIKE),
     (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0)),
     (diverging_loss, RISING),

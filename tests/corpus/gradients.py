@@ -118,6 +118,13 @@ def cleared_before_the_step(fixed: bool) -> Run:
     return module, loader(*tones()), {}
 
 
+@fault("WD217", also=("WD316", "WD314", "WD506", "WD141"))
+def step_before_backward(fixed: bool) -> Run:
+    module = Ordered(lr=3e-3)
+    module.order = module.order if fixed else ("zero", "step", "backward")
+    return module, loader(*blobs()), {}
+
+
 @fault("WD217", "WD316", first=("WD217",), also=("WD141",))
 def clipped_to_nothing(fixed: bool) -> Run:
     limit = 1.0 if fixed else 1e-9

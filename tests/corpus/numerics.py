@@ -10,7 +10,7 @@ from torch.optim import SGD, AdamW
 from tests.runs import Classifier, Manual, blobs, fp16, loader, mlp
 
 from .case import Run, fault
-from .parts import SequenceEncoder, cnn, deep, images, line, tones
+from .parts import SequenceEncoder, cnn, cut, deep, images, line, text, tones
 
 LOST = ("WD142", "WD211", "WD303")
 """What follows once a value is not finite."""
@@ -198,3 +198,31 @@ def log_variance_that_overflows(fixed: bool) -> Run:
             return F.mse_loss(self.net(z), batch[0]) + 0.01 * gap
 
     return Encoder(), loader(line()[0]), {}
+
+
+@fault("WD211", also=("WD142", "WD303"))
+def padding_mask_with_its_meaning_turned(fixed: bool) -> Run:
+    """True means real to the tokenizer, and hidden to the layer: rows without padding hide all their keys."""
+
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(48, 16, padding_idx=0), nn.Linear(16, 4)
+            self.attend = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            h, real = self.tokens(ids), ids != 0
+            h = h + self.attend(h, h, h, key_padding_mask=~real if fixed else real)[0].nan_to_num()
+            return self.head((h * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+
+    ids = cut(text(), 12, 20)
+    return Classifier(Attending(), lr=3e-3), loader(ids, ids[:, 0] % 4), {}
+
+
+@fault("WD142", also=("WD101",))
+def errors_summed_in_half_precision(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        errors = F.cross_entropy(z, y, reduction="none") * 2_000
+        return (errors if fixed else errors.half()).sum().float() / len(y) / 2_000
+
+    return Classifier(loss=loss), loader(*blobs()), {}

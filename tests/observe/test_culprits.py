@@ -28,6 +28,11 @@ LOSSES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], str]] = {
     "reciprocal": (lambda z, y: (1 / (z * 0)).mean(), "a division by 0"),
     "angle": (lambda z, y: (1.5 + z.sigmoid()).acos().mean(), "acos of 1."),
     "rate": (lambda z, y: F.poisson_nll_loss(z[:, 0], y.float(), log_input=False), "rates down to -"),
+    "sum in half": (lambda z, y: (z.square() + 9_000).half().sum().float(), "sum in float16 of values up to 90"),
+    "cast to half": (
+        lambda z, y: F.mse_loss(z[:, 0], (y * 3e5 + 7e4).half().float()),
+        "half in float16 of values up to ",
+    ),
     "weights": (lambda z, y: F.cross_entropy(z, y, torch.zeros(5)), "weights that sum to 0"),
 }
 
@@ -55,6 +60,31 @@ def test_attention_over_nothing() -> None:
         return attend(x, x, x, key_padding_mask=(y == y[0])[:, None].expand(-1, 3))[0].mean()
 
     assert "masked throughout" in run(loss).message
+
+
+def test_attention_over_nothing_that_the_loss_does_not_show() -> None:
+    attend = nn.MultiheadAttention(5, 1, batch_first=True)
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        x = z[:, None].expand(-1, 3, -1)
+        return attend(x, x, x, key_padding_mask=(y == y[0])[:, None].expand(-1, 3))[0].nan_to_num().mean()
+
+    torch.manual_seed(0)
+    module = Classifier(nn.Linear(6, 5), loss)
+    dog = watched(module, loader(torch.randn(64, 6), torch.randint(0, 5, (64,))), max_steps=2)
+    alert = next(a for a in dog.alerts if a.code == "WD211")
+    assert "masked throughout" in alert.message
+    assert "leave a key open" in alert.hint
+
+
+def test_weights_of_which_a_batch_meets_none_but_zeros() -> None:
+    weight = torch.tensor([1.0, 0, 0, 0, 0])
+    labels = torch.cat([torch.zeros(96), torch.ones(32)]).long()
+    module = Classifier(nn.Linear(6, 5), lambda z, y: F.cross_entropy(z, y, weight))
+    dog = watched(module, loader(torch.randn(128, 6), labels, shuffle=False), max_steps=5)
+    alert = next(a for a in dog.alerts if a.code == "WD142")
+    assert "class weights of 0" in alert.message
+    assert "above 0" in alert.hint
 
 
 def test_a_line_of_a_function_is_the_users() -> None:

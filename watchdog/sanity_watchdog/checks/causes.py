@@ -7,7 +7,11 @@ from ..evidence.progress import Culprit, LossFinite
 
 HUGE, TENFOLD = 1e4, 10.0
 """A loss before the first NaN that is that large, or that much above the lowest one, overflowed."""
+HALF = "float16 "
+"""Before the name of an operation whose result is in that format."""
 MASK = "leave a key open in each row of the mask, or drop samples that have none"
+
+WEIGHTS = "give each class that occurs a weight above 0"
 
 
 def cause(seen: LossFinite) -> tuple[str, str]:
@@ -22,7 +26,7 @@ def cause(seen: LossFinite) -> tuple[str, str]:
     if seen.size == 1 and seen.usual > 1:
         return "a batch of one sample, whose deviation is NaN", "drop_last=True, or std(correction=0) with an epsilon"
     if seen.culprit is not None:
-        return _made_by(seen.culprit)
+        return made_by(seen.culprit)
     if logs:
         return f"{logs[0]}, which rounds to 0", "use log_softmax, logsigmoid or cross_entropy on the logits"
     if half:
@@ -40,22 +44,30 @@ def cause(seen: LossFinite) -> tuple[str, str]:
     if seen.hazards:
         first = seen.hazards[0]
         fix = f"add an epsilon there: {', '.join(seen.hazards)}"
+        fix = WEIGHTS if "weights of 0" in first else fix
         fix = MASK if "mask" in first else "clamp what goes into it" if "exponential" in first else fix
         return f"possibly {first}", fix
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
 
 
-def _made_by(culprit: Culprit) -> tuple[str, str]:
+def made_by(culprit: Culprit) -> tuple[str, str]:
+    """What the operation was given, and the fix."""
     name, low, high = culprit.operation, number(culprit.low), number(culprit.high)
     negative = culprit.low < 0
+    if name.startswith(HALF):
+        most = number(max(abs(culprit.low), abs(culprit.high)))
+        return (
+            f"{name.removeprefix(HALF)} in float16 of values up to {most}: it ends at 65504",
+            "keep sums and large values in float32, or use bfloat16",
+        )
     if low == "-inf":
         return f"{name} of a row that is masked throughout", MASK
     if name == "multi_head_attention_forward":
-        return "attention of finite values is NaN: a row of keys masked throughout", MASK
+        return "attention over a row of keys masked throughout", MASK
     if name == "poisson_nll_loss":
         return f"{name} takes the logarithm of rates down to {low}", "use log_input=True, or softplus before it"
     if name in ("cross_entropy", "nll_loss") and math.isfinite(culprit.high):
-        return f"{name} divides by weights that sum to 0", "give each class that occurs a weight above 0"
+        return f"{name} divides by weights that sum to 0", WEIGHTS
     if name.startswith("log") and name not in ("logsumexp", "log_softmax", "logit"):
         return (
             (

@@ -4,6 +4,7 @@ from ..alerts import Severity, Value
 from ..evidence.gradients import Discarded, Uncleared
 from .check import Findings, check
 
+BETWEEN = "call zero_grad() before backward, not between backward and step()"
 SUCCESSIVE = 4
 """Times in a row. Healthy loops, with accumulation and alternation, reach 0."""
 
@@ -69,7 +70,7 @@ def discarded_gradients(seen: Discarded) -> Findings:
         yield discarded_gradients.alert(
             seen,
             f"gradients of backward {what} at the step, {times} times in a row (limit {SUCCESSIVE})",
-            hint="call zero_grad() before backward, not between backward and step()",
+            hint=_gone(seen) if times == seen.absent else BETWEEN,
             subjects=seen.parameters,
             evidence={**evidence, "times": times},
         )
@@ -90,3 +91,12 @@ def discarded_gradients(seen: Discarded) -> Findings:
             severity=Severity.WARNING if seen.kept > 0 else Severity.ERROR,
             evidence={**evidence, "kept": seen.kept, "times": seen.cut},
         )
+
+
+def _gone(seen: Discarded) -> str:
+    """The order that explains gradients that are gone."""
+    if seen.early:
+        return "step() comes before backward in the batch: zero_grad(), then manual_backward(loss), then step()"
+    if seen.elsewhere:
+        return "the backward before this step fills another optimizer's parameters: are the optimizers swapped?"
+    return BETWEEN

@@ -4,6 +4,7 @@ import math
 
 from ..alerts import Severity
 from ..evidence.gradients import BadGradients, DepthProfile, GradientSizes
+from .causes import made_by
 from .check import Findings, Skip, check
 
 NAMED = 12
@@ -35,8 +36,9 @@ def non_finite_gradient(seen: BadGradients) -> Findings:
 
     **What it sees.** The exact extremes of every gradient before the step, beside the loss and the weights, which were
     finite. The first parameter is the one nearest to the loss; where the graph shows it, the operations on the way
-    whose derivative can be infinite are named. Under a loss scale above 1 such a gradient is the scaler's search
-    for a scale, and a matter for WD203 if it stays.
+    whose derivative can be infinite are named; where the first step was followed, the operation that made NaN or
+    infinity of finite numbers, which a later ``nan_to_num`` keeps from the loss. Under a loss scale above 1 such a
+    gradient is the scaler's search for a scale, and a matter for WD203 if it stays.
 
     **Why it matters.** The step writes NaN into every weight that it reaches, and the next loss is NaN.
 
@@ -66,15 +68,21 @@ def non_finite_gradient(seen: BadGradients) -> Findings:
         return
     what = "infinite or NaN" if seen.infinite else "NaN"
     through = f", through {seen.operations[0]}" if seen.operations else ""
-    if seen.operations:
+    if seen.culprit is not None:
+        why, hint = made_by(seen.culprit)
+        through = f": {why}"
+    elif seen.operations:
         hint = f"keep the argument of {seen.operations[0]} away from zero: add a small constant inside, not outside"
     else:
         hint = f"look between {seen.bad[0]} and the loss for a root, norm, logarithm or division at zero"
     yield non_finite_gradient.alert(
         seen,
-        f"{len(seen.bad)} gradients are {what}, the loss is finite; first {seen.bad[0]}{through}"[:99],
+        f"{len(seen.bad)} gradients are {what}, the loss is finite{through}"[:99]
+        if seen.culprit is not None
+        else f"{len(seen.bad)} gradients are {what}, the loss is finite; first {seen.bad[0]}{through}"[:99],
         hint=hint,
         subjects=seen.bad[:NAMED],
+        where=seen.culprit.where if seen.culprit is not None else "",
         evidence={
             "bad": len(seen.bad),
             "measured": seen.measured,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from .base import Evidence
+from .progress import Culprit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +21,7 @@ class BadGradients(Evidence):
         scaled: is there a live loss scaler, which skips such steps?
         operations: differentiated operations between the loss and the first bad parameter whose derivative can be
             infinite, from the loss on.
+        culprit: the operation that made NaN or infinity of finite numbers in the same step, where all were followed.
     """
 
     bad: tuple[str, ...]
@@ -31,6 +33,7 @@ class BadGradients(Evidence):
     scale: float = 1.0
     scaled: bool = False
     operations: tuple[str, ...] = ()
+    culprit: Culprit | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +115,8 @@ class Discarded(Evidence):
         optimizer: number of the optimizer.
         kind: its class.
         absent: successive attempts at which every gradient was gone although backward had filled some.
+        early: in the last of them no backward had run in that batch yet.
+        elsewhere: before the last of them backward had filled nothing but gradients of others.
         zeroed: successive samples at which every gradient was zero although it was not after backward.
         cut: successive samples at which gradients were there before the step, and in the step they were zero and
             moved nothing, or next to nothing was left of them.
@@ -123,6 +128,8 @@ class Discarded(Evidence):
     optimizer: int
     kind: str
     absent: int = 0
+    early: bool = False
+    elsewhere: bool = False
     zeroed: int = 0
     cut: int = 0
     kept: float = float("nan")

@@ -1,4 +1,7 @@
-"""Operations that can make NaN or infinity of finite numbers, watched while every operation is followed."""
+"""Operations that can make NaN or infinity of finite numbers, watched while every operation is followed.
+
+In float16 any operation can, whose numbers end at 65504.
+"""
 
 import math
 
@@ -31,7 +34,8 @@ class Culprits:
 
     def note(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         """``name`` has made ``out`` from ``inputs``."""
-        if name not in WATCHED or not inputs or len(self._seen) >= MOST:
+        half = out.dtype is torch.float16
+        if not (name in WATCHED or half) or not inputs or len(self._seen) >= MOST:
             return
         source = inputs[-1] if name in DIVIDES else inputs[0]
         if source is out or not all(is_plain(t) and t.is_floating_point() and t.numel() for t in (source, out)):
@@ -40,6 +44,7 @@ class Culprits:
             return
         source = source.detach()
         ends = (*(source.abs() if name in DIVIDES else source).aminmax(), *out.detach().aminmax())
+        name = f"float16 {name}" if half and name not in WATCHED else name
         self._seen.append((name, user_line(), torch.stack([e.float() for e in ends])))
 
     def behind(self, loss: Tensor | None) -> Culprit | None:

@@ -41,6 +41,7 @@ class Flow:
         places: where what was left before the last backward lies in memory.
         filled: norm after the last backward.
         used: parameters that had a gradient then.
+        reached: did the last backward leave it with gradients?
     """
 
     number: int
@@ -53,6 +54,7 @@ class Flow:
     filled: Tensor | None = None
     used: list[Tensor] = field(default_factory=list)
     present: bool = False
+    reached: bool = False
     before: tuple[list[Tensor], Tensor, Tensor] | None = None
     uncleared: int = 0
     absent: int = 0
@@ -85,7 +87,7 @@ class FlowWatch(Observer):
             for i, o in enumerate(run.optimizers)
         }
         self._seen = self._samples = 0
-        self._last_attempt = self._last_batch = -1
+        self._last_attempt = self._last_batch = self._backward = -1
         self._looking = self._idle = False
 
     def batch(self, at: Moment, batch: object) -> None:
@@ -109,11 +111,13 @@ class FlowWatch(Observer):
                     flow.clean = True
 
     def after_backward(self, at: Moment) -> None:
+        self._backward = at.batch
         if not self._looking and self._seen >= FIRST:
             return
         for flow in self._flows.values():
             used = with_gradient(flow.parameters)
             flow.present |= bool(used)
+            flow.reached = bool(used)
             if used and self._looking:
                 flow.used, flow.filled = used, norm_of([p.grad for p in used])
 
@@ -188,6 +192,8 @@ class FlowWatch(Observer):
             optimizer=flow.number,
             kind=flow.kind,
             absent=flow.absent,
+            early=self._backward != at.batch,
+            elsewhere=not flow.reached and any(f.reached for f in self._flows.values()),
             zeroed=flow.zeroed,
             cut=flow.cut,
             kept=flow.kept,

@@ -15,6 +15,7 @@ from ..evidence.base import Evidence
 from ..evidence.gradients import BadGradients, DepthProfile, GradientSizes
 from ..evidence.readings import Layers, Scalars
 from ..evidence.scaler import ClippedNorms
+from .culprits import Culprits
 from .formats import live_scaler, scale_of
 from .graph import risky_operations
 from .moment import Moment
@@ -77,6 +78,7 @@ class GradientWatch(Observer):
         self._loss: Tensor | None = None
         self._stepped = False
         self._root: Any = None
+        self._culprits: Culprits | None = None
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
 
     @every_step
@@ -88,6 +90,15 @@ class GradientWatch(Observer):
             self._loss = flag if self._loss is None or self._stepped else self._loss + flag
             self._stepped = False
             self._root = loss.grad_fn if at.sync else None
+            self._keep_culprits(at)
+
+    def output(self, at: Moment, output: Any) -> None:
+        if at.stage == "train":
+            self._keep_culprits(at)
+
+    def _keep_culprits(self, at: Moment) -> None:
+        if at.sync and at.trace is not None and at.trace.culprits is not None:
+            self._culprits = at.trace.culprits
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
@@ -119,7 +130,7 @@ class GradientWatch(Observer):
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
-        self._root = None
+        self._root = self._culprits = None
 
     def failed(self, at: Moment, error: BaseException) -> None:
         self.end(at)
@@ -148,7 +159,11 @@ class GradientWatch(Observer):
         if bad and not at.sync:
             self._pending = seen
         elif bad and self._root is not None:
-            yield replace(seen, operations=risky_operations(self._root, id(self._parameters[seen.bad[0]])))
+            yield replace(
+                seen,
+                operations=risky_operations(self._root, id(self._parameters[seen.bad[0]])),
+                culprit=self._culprits.first() if self._culprits is not None else None,
+            )
         else:
             yield seen
         if bad:

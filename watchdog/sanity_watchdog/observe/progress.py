@@ -263,7 +263,7 @@ class Progress(Observer):
             bad_batch=bad_batch,
             ignored=self._scores.labels.all_ignored(batch),
             precision=at.run.precision,
-            hazards=self._hazards or (),
+            hazards=(*self._scores.weightless, *(self._hazards or ())),
             culprit=self._seen.culprits.get(batch),
             **at.tags(),
         )

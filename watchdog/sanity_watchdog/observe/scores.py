@@ -48,17 +48,22 @@ class Scores:
     Attributes:
         labels: the labels of the first classification loss.
         shuffled: does the loader shuffle?
+        weightless: of the first sample, a mean with class weights of which some are 0, in words.
     """
 
     def __init__(self) -> None:
         self.labels = Labels()
         self.shuffled: bool | None = None
+        self.weightless: tuple[str, ...] = ()
         self._calls: dict[tuple[str, str], Followed] = {}
         self._peak = self._rate = math.nan
         self._looked = 0
 
     def look(self, at: Moment, samples: int) -> None:
         """Queue what the calls of this step show; ``samples`` have been seen so far."""
+        if not self._looked and at.trace is not None:
+            named = (f"{c.name} with class weights of 0, a mean over nothing" for c in at.trace.calls if _weightless(c))
+            self.weightless = tuple(named)[:1]
         self._looked += 1
         done: set[tuple[str, str]] = set()
         found = [e for e in elements(at.data) if e.dense]
@@ -197,6 +202,12 @@ def _readable(call: LossCall) -> bool:
     if call.name in CLASSIFYING:
         return _classes(call) > 1 and not (weighted and call.arguments.get("reduction", "mean") != "mean")
     return call.name in (*BINARY, *SQUARED) and not weighted and target.ndim > 0
+
+
+def _weightless(call: LossCall) -> bool:
+    weight: Any = call.arguments.get("weight")
+    mean = call.arguments.get("reduction", "mean") == "mean" and call.name in CLASSIFYING
+    return mean and is_plain(weight) and weight.ndim == 1 and bool((weight == 0).any())
 
 
 def _classes(call: LossCall) -> int:
