@@ -8,7 +8,7 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.batches import batch_of_one, one_class_batches, repeated_batch
 from sanity_watchdog.checks.data import constant_input, non_finite_input, unscaled_input
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.data import Entry, Finiteness, FirstInputs, LabelOrder, LastBatch, Repeats
+from sanity_watchdog.evidence.data import Entry, Finiteness, FirstInputs, LabelOrder, LastBatch, MadeTargets, Repeats
 
 TABLE = Entry(
     path="batch[0]",
@@ -39,6 +39,8 @@ ZEROS = replace(IMAGES, low=0.0, high=0.0, deviation=0.0, zeros=1.0, whole=1.0, 
 FLOORED = replace(IMAGES, low=0.0, high=1.0, mean=0.005, deviation=0.07, zeros=0.995, whole=1.0)
 SORTED = LabelOrder(path="batch[1]", batches=tuple((16, i // 3, i // 3) for i in range(9)), classes=10)
 MIXED = LabelOrder(path="batch[1]", batches=((16, 0, 9),) * 9, classes=10)
+MADE = MadeTargets(path="cross_entropy", where="train.py:31", batches=((32, 3.0, 3.0),) * 12)
+ONE_FOR_ALL = MadeTargets(path="batch[1]", where="train.py:31", batches=((32, 0.0, 9.0),), repeated=True)
 SAME = Repeats(batches=tuple((i, 0, 0) for i in range(6)), variety=300)
 GENERATOR = Repeats(generators=("dataset.rng",), workers=2)
 LAST = LastBatch(samples=65, size=32, layers=("net.1",))
@@ -54,6 +56,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, replace(SORTED, batches=tuple((16, i // 5, i // 4) for i in range(12)))),
     (one_class_batches, replace(SORTED, batches=((32, 0, 0),) * 16, shuffled=False)),
     (one_class_batches, replace(MIXED, batches=((32, 3, 3),) * 40, shuffled=True, classes=10, per_epoch=40)),
+    (one_class_batches, MADE),
+    (one_class_batches, ONE_FOR_ALL),
     (non_finite_input, NAN),
     (non_finite_input, replace(NAN, index=())),
     (non_finite_input, replace(NAN, value="inf", index=(3, 0, 1))),
@@ -83,6 +87,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, replace(MIXED, batches=((32, 0, 0),) * 20, classes=10, per_epoch=20)),
     (one_class_batches, replace(MIXED, batches=((32, 0, 0),) * 40, classes=1, per_epoch=40)),
     (one_class_batches, replace(MIXED, batches=((16, 0, 0), (16, 1, 1)), shuffled=False)),
+    (one_class_batches, replace(MADE, batches=MADE.batches[1:])),
+    (one_class_batches, replace(MADE, batches=(*MADE.batches, (32, 1.0, 1.0)))),
+    (one_class_batches, replace(ONE_FOR_ALL, batches=((32, 4.0, 4.0),))),
     (non_finite_input, Finiteness()),
     (non_finite_input, replace(NAN, value="-inf", loss_finite=True)),
     (constant_input, first(TABLE)),

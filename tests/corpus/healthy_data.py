@@ -118,3 +118,57 @@ def actions_taken_and_predicted() -> Run:
     after = before + torch.randn(5, 8)[action] + 0.1 * torch.randn(512, 8)
     parts = {"state": nn.Linear(8, 16), "inverse": mlp(32, 5), "onward": mlp(18, 16)}
     return Curious(nn.ModuleDict(parts), lr=3e-3), loader(before, after, action), {}
+
+
+@healthy
+def the_better_of_two_by_binary_cross_entropy() -> Run:
+    class Pairs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            order = torch.where(y > y.roll(1), 1.0, -1.0)
+            margin = order * (self.net(x) - self.net(x.roll(1, 0))).squeeze(1)
+            return F.binary_cross_entropy_with_logits(margin, torch.ones_like(margin))
+
+    return Pairs(mlp(12, 1)), loader(*line()), {"max_steps": 110}
+
+
+@healthy
+def right_candidate_always_first() -> Run:
+    class Ranking(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            (x,) = batch
+            return self.loss(self.net(x).squeeze(-1), torch.zeros(len(x), dtype=torch.long))
+
+    x = torch.randn(512, 5, 20)
+    x[:, 0] += torch.randn(20)
+    return Ranking(mlp(20, 1)), loader(x), {"max_steps": 110}
+
+
+@healthy
+def patch_that_makes_everything_one_class() -> Run:
+    class Patch(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch = nn.Parameter(torch.zeros(20))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0] + self.patch)
+            return self.loss(scores, torch.full((len(scores),), 3))
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam([self.patch], 0.03)
+
+    patch = Patch()
+    patch.net.requires_grad_(False)
+    return patch, loader(*blobs(512)), {"max_steps": 110}
+
+
+@healthy
+def label_of_a_bag_for_each_of_its_samples() -> Run:
+    class Expanding(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(x), y.expand(len(x)))
+
+    items = [(x, torch.tensor([y])) for x, y in bags()]
+    return Expanding(mlp(k=2)), DataLoader(items, batch_size=None, shuffle=True), {"max_steps": 110}

@@ -125,6 +125,28 @@ def one_label_for_everything() -> Run:
     return Classifier(mlp(k=2)), loader(x, 0 * y, shuffle=False), {}
 
 
+@fault("WD110", also=("WD143", "WD144"))
+def first_label_for_the_whole_batch(fixed: bool) -> Run:
+    class First(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(x), y if fixed else y[:1].expand(len(y)))
+
+    return First(), loader(*blobs()), {}
+
+
+@fault("WD110", also=("WD143",))
+def positives_only(fixed: bool) -> Run:
+    class Positive(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            scores = self.net(x)
+            targets = (y > 4).float()[:, None] if fixed else torch.ones_like(scores)
+            return F.binary_cross_entropy_with_logits(scores, targets)
+
+    return Positive(mlp(k=1)), loader(*blobs(512)), {"max_steps": 110}
+
+
 @fault("WD121", "WD142", also=("WD211", "WD303"))
 def missing_targets_of_a_regression(fixed: bool) -> Run:
     x, y = line()

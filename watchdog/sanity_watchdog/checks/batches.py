@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 from ..alerts import Severity, number
-from ..evidence.data import LabelOrder, LastBatch, Repeats
+from ..evidence.data import LabelOrder, LastBatch, MadeTargets, Repeats
 from .check import Findings, Skip, check
 
 CHANCE = 1e-6
@@ -16,6 +16,8 @@ UNCHANGING_BATCHES, FEWEST_SINGLE = 8, 4
 EPOCH = 1_000
 """Labels of a whole epoch that all are equal. A dataset with one other label in a thousand gives so many in 37 % of all
 draws of that size; then nothing else can be learned either."""
+MADE = 12
+"""Samples, of the first 90 optimizer steps at least, in which all targets that the step makes are one constant."""
 FEW = 16
 """Distinct values below which equal fingerprints may be chance."""
 REPEATED = 0.5
@@ -29,7 +31,9 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     **What it sees.** Smallest and largest label of the last batches, read from the labels that a loss call got. Let m_c
     of n batches hold only class c. If batches were random, the probability of such a series would be at most
     (d + 1)^n · Π (m_c / m)^(B m_c) for d classes and batches of B; below 10⁻⁶ it alerts. Where the loader does not
-    shuffle, 256 equal labels in a row are enough; where it does, a thousand that are a whole epoch.
+    shuffle, 256 equal labels in a row are enough; where it does, a thousand that are a whole epoch. Also an expanded
+    view of one label as the target of the whole batch; and targets made in the step, of nothing of the batch, that are
+    one constant in the first 12 samples, where nothing else is minimised and the last layer has a bias.
 
     **Why it matters.** The model forgets the other classes in each batch and swings from one to the next; BatchNorm
     learns the statistics of one class.
@@ -48,6 +52,9 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     """
     if not seen.batches:
         yield Skip("no class labels of the batch reached a loss")
+        return
+    if isinstance(seen, MadeTargets):
+        yield from _made(seen)
         return
     single = [(size, low) for size, low, high in seen.batches if low == high and size > 1]
     kinds = Counter(low for _, low in single)
@@ -77,6 +84,23 @@ def one_class_batches(seen: LabelOrder) -> Findings:
         text = f"all {labels:,} labels of an epoch are {number(single[0][1])}"
         look = "look at how labels are made, and at what the sampler or the subset draws"
         yield one_class_batches.alert(seen, text, hint=look, subjects=(seen.path,), evidence=facts)
+
+
+def _made(seen: MadeTargets) -> Findings:
+    size, low, high = seen.batches[-1]
+    labels = sum(size for size, _, _ in seen.batches)
+    if seen.repeated and low != high:
+        text = f"one label of {seen.path} is the target of all {size} samples of the batch"
+        hint = "give the loss the labels themselves, not an expanded view of one"
+    elif not seen.repeated and len(seen.batches) >= MADE and {b[1:] for b in seen.batches} == {(low, low)}:
+        text = f"all {labels:,} targets of {len(seen.batches)} batches are {number(low)}, made in the step"
+        hint = (
+            "give the loss the labels of the batch, or negatives beside the positives: a bias answers one target alone"
+        )
+    else:
+        return
+    facts: dict[str, str | int | float | bool | None] = {"batches": len(seen.batches), "low": low, "high": high}
+    yield one_class_batches.alert(seen, text, hint=hint, subjects=(seen.path,), where=seen.where, evidence=facts)
 
 
 @check("WD124", "repeated-batch", Severity.WARNING, Repeats, implied_by=("WD122",))

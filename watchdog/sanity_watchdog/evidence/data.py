@@ -120,3 +120,17 @@ class LabelOrder(Evidence):
     shuffled: bool | None = None
     classes: int = 0
     per_epoch: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class MadeTargets(LabelOrder):
+    """Targets that the step makes for its only loss call, whose scores have a trainable bias.
+
+    Attributes:
+        path: the loss function; the labels of the batch where one of them is ``repeated`` for all samples.
+        batches: size, smallest and largest target of each sampled batch; of all labels of the batch if ``repeated``.
+        where: the user's line.
+    """
+
+    where: str = ""
+    repeated: bool = False

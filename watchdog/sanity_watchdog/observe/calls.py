@@ -51,6 +51,7 @@ class LossCall:
         followed: was lineage recorded, so that a missing ``origin`` means something?
         traced: seen while a compiler traced it: shapes and settings only.
         pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.
+        outside: do its targets owe nothing to the batch? Known in a followed step only.
         rows: layout of the samples in its target; classes: of the outputs of the last layer in its first argument.
         step: number of optimizer steps taken by this fit before the call.
         flipped: does the step minimise minus its value?
@@ -68,6 +69,7 @@ class LossCall:
     followed: bool = False
     traced: bool = False
     pairs: Spread | None = None
+    outside: bool = False
     rows: Tensor | None = None
     classes: Tensor | None = None
     step: int = 0

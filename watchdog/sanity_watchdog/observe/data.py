@@ -109,13 +109,15 @@ class Data(FirstLossObserver):
         if any(e.node is not None for e in tables):
             behind = set(nodes.nodes(call.input))  # teacher forcing attaches targets to what another loss gets
             tables = [e for e in tables if e.node is None or e.node in behind]
-        for table in tables[:1]:
-            with _plain_numbers(at):
-                found = leaks.columns(table.tensor.detach(), wanted, call.name in leaks.CLASSIFYING)
-            if found:
-                tags, shape = at.tags(), table.tensor.shape
-                path = table.path or f"the input of {table.operation}"
-                at.ask(found, lambda v: [LeakedTarget(path=path, where=call.where, **leaks.facts(v, *shape), **tags)])
+        if not tables:
+            return
+        table = tables[0]
+        with _plain_numbers(at):
+            found = leaks.columns(table.tensor.detach(), wanted, call.name in leaks.CLASSIFYING)
+        if found:
+            tags, shape = at.tags(), table.tensor.shape
+            path = table.path or f"the input of {table.operation}"
+            at.ask(found, lambda v: [LeakedTarget(path=path, where=call.where, **leaks.facts(v, *shape), **tags)])
 
     def _last_batch(self, at: Moment, shapes: list[tuple[int, ...]]) -> None:
         run = at.run

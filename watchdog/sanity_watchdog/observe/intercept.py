@@ -120,7 +120,8 @@ class FollowingMode(TorchFunctionMode):
             call.arguments["reduction"] = "sum"
         fact = self._lineage.of(call.prediction)
         call.origin, call.head, call.cosine, call.logs = fact.origin, fact.head, fact.cosine, fact.logs
-        call.classes, call.rows = fact.classes, self._lineage.of(call.target).rows
+        target = self._lineage.of(call.target)
+        call.classes, call.rows, call.outside = fact.classes, target.rows, call.followed and not target.data
         call.pairs = self._lineage.compared(call.input, call.target)
 
 

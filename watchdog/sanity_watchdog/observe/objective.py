@@ -84,3 +84,34 @@ def custom_function(objective: Tensor) -> str:
             return node.name().removesuffix("Backward")
         todo += [following for following, _ in node.next_functions]
     return ""
+
+
+UNMIXED = (
+    "View",
+    "UnsafeView",
+    "Reshape",
+    "Squeeze",
+    "Unsqueeze",
+    "Select",
+    "ToCopy",
+    "Alias",
+    "Sigmoid",
+    "LogSoftmax",
+)
+"""Beginnings of the names of nodes behind which a bias still moves all scores by the same."""
+SHORT = 6
+
+
+def bias_behind(scores: Tensor) -> Tensor | None:
+    """The trainable bias of the linear layer that makes these scores, with only views or a squashing after it."""
+    node = scores.grad_fn
+    for _ in range(SHORT):
+        if node is None or not node.name().startswith(UNMIXED):
+            break
+        node = node.next_functions[0][0]
+    if node is None or not node.name().startswith("Addmm"):
+        return None
+    end = node.next_functions[0][0]
+    if end is not None and end.name().startswith("ToCopy"):
+        end = end.next_functions[0][0]
+    return getattr(end, "variable", None)

@@ -12,6 +12,7 @@ from .keeper import BatchKeeper
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
 from .lost_updates import LostUpdateWatch
+from .made_targets import MadeTargetsObserver
 from .membership import MembershipObserver
 from .metrics import MetricObserver
 from .modes import ModeObserver
@@ -40,6 +41,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     LossCalls,
     Data,
     Progress,
+    MadeTargetsObserver,
     DependenceWatch,
     HalfWatch,
     ScalerWatch,
