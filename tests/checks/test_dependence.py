@@ -31,6 +31,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, replace(SEPARATE, sequential="lstm", reason="hooks on the graph")),
     (sees_the_future, replace(CAUSAL, later=0.7)),
     (sees_the_future, replace(CAUSAL, later=math.inf)),
+    (sees_the_future, replace(CAUSAL, later=9.1, position=2, length=6, before=23)),
     (sees_the_future, replace(CAUSAL, later=0.4, suspects=(CONVOLUTION, RECURRENCE))),
     (sees_the_future, replace(CAUSAL, later=0.4, suspects=(CONVOLUTION,))),
     (sees_the_future, replace(CAUSAL, later=0.9, suspects=(RECURRENCE, RESHAPE))),
@@ -38,6 +39,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, replace(SEPARATE, own=16, others=1, astray=4, sharing=1 / 31)),
     (mixed_samples, replace(SEPARATE, own=16, others=5, astray=4, sharing=5 / 31, suspects=(MOVED,))),
     (mixed_samples, replace(SEPARATE, own=0, others=6, sharing=6 / 31, influence=0.9, suspects=(MOVED,))),
+    (mixed_samples, replace(SEPARATE, own=16, others=1, astray=0, sharing=1 / 31, single=True)),
     (input_ignored, replace(SEPARATE, connected=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

@@ -36,6 +36,7 @@ def statistics(*samples: Normalisation) -> RunningStatistics:
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(ROOT,), modules=5)),
     (eval_mode, TrainingModes(resting=(BACKBONE,), modules=5)),
+    (eval_mode, TrainingModes(resting=(BACKBONE,), modules=5, targets=True)),
     (
         eval_mode,
         TrainingModes(resting=(Resting(name="net", kind="Net", layers=("net.d",), flipped=True),), modules=5, since=13),

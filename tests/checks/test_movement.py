@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -58,6 +59,7 @@ FIRING = [
     (overshooting, seen(FAST)),
     (overshooting, seen(HEALTHY, FAST)),
     (decaying_away, shrunk(0.01, 0.001, 0.015)),
+    (decaying_away, replace(shrunk(0.01, 0.001, 0.015), decay=1e-5)),
 ]
 QUIET = [
     (barely_moving, seen(HEALTHY)),

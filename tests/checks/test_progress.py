@@ -64,6 +64,7 @@ CULPRITS = (
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (stuck_at_chance, FLAT),
+    (stuck_at_chance, replace(FLAT, scores=(*course(2.31), *FLAT.scores[1:]))),
     (stuck_at_chance, PLATEAU),
     (stuck_at_chance, DOLLARS),
     (non_finite_loss, NAN),

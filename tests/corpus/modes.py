@@ -144,3 +144,17 @@ def running_mean_of_the_loss_keeps_graphs() -> Run:
             return loss
 
     return Smooths(mlp()), loader(*blobs()), {"max_steps": 60}
+
+
+@fault("WD504")
+def teacher_that_learns_as_well(fixed: bool) -> Run:
+    class Distils(Classifier):
+        def __init__(self) -> None:
+            super().__init__(lr=3e-3)
+            self.teacher = dropped().eval().requires_grad_(not fixed)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            wanted = self.teacher(batch[0]).softmax(1)
+            return F.kl_div(self.net(batch[0]).log_softmax(1), wanted, reduction="batchmean")
+
+    return Distils(), loader(*blobs()), {}

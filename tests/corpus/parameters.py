@@ -218,3 +218,15 @@ def all_but_a_bias_frozen() -> Run:
 def decay_that_eats_the_weights(fixed: bool) -> Run:
     decay = 1e-4 if fixed else 9.0
     return Classifier(cnn(), optimizer=SGD, lr=0.05, weight_decay=decay), loader(*images()), {}
+
+
+@fault("WD319", also=("WD141", "WD301"))
+def weights_clamped_to_nothing(fixed: bool) -> Run:
+    class Clamping(Classifier):
+        def on_train_batch_end(self, *_: Any) -> None:
+            limit = 1.0 if fixed else 1e-3
+            with torch.no_grad():
+                for p in self.parameters():
+                    p.clamp_(-limit, limit)
+
+    return Clamping(deep(2)), loader(*blobs()), {}

@@ -22,6 +22,12 @@ MIXING = {
     "time first": "{} takes (time, batch, features): batch_first=True, or transpose before it",
 }
 """Fixes by kind of suspect, the surest first."""
+ONE = "all scores are made of one sample: look for [0], [:1], expand() or a batch of one"
+ORDER = "give scores and targets one order: transpose before the reshape"
+MASK = "check the causal mask (its sign, every layer) and the axes on the way to the loss"
+INSIDE = (
+    "the targets lie inside the input, which the model has read: let them begin behind its end, or mask what is later"
+)
 LOOKING_AHEAD = {
     "samples moved": RESHAPED,
     "reshaped": RESHAPED,
@@ -79,7 +85,7 @@ def mixed_samples(seen: Dependence) -> Findings:
         yield mixed_samples.alert(
             seen,
             f"the scores of sample {seen.own} depend {what}: samples have changed places",
-            hint=_fix(seen.suspects, MIXING) or "give scores and targets one order: transpose before the reshape",
+            hint=ONE if seen.single else _fix(seen.suspects, MIXING) or ORDER,
             where=seen.where,
             evidence={"samples": seen.samples, "sample": seen.own, "others": seen.others},
         )
@@ -130,8 +136,7 @@ def sees_the_future(seen: Dependence) -> Findings:
         yield sees_the_future.alert(
             seen,
             f"position {seen.position} of {seen.length} depends on later ones ({number(seen.later)} of earlier)",
-            hint=_fix(seen.suspects, LOOKING_AHEAD)
-            or "check the causal mask (its sign, every layer) and the axes on the way to the loss",
+            hint=_fix(seen.suspects, LOOKING_AHEAD) or (INSIDE if seen.before else MASK),
             where=seen.where,
             evidence={"position": seen.position, "length": seen.length, "later": seen.later},
         )

@@ -20,6 +20,8 @@ FIXED = 1e-4
 """Momentum up to which statistics do not move within 10,000 steps."""
 TAKEN_IN = 0.95
 """Share of the running statistics that must come from the batches: with momentum 0.1 after 29 of them."""
+AFTER = "call .train() after the code that calls .eval()"
+TEACHER = "a teacher, as gradients reach the targets? Then freeze it: requires_grad_(False); else call .train() on it"
 SAMPLES = 2
 """Samples in which a layer must be off."""
 ROWS = 16
@@ -84,7 +86,11 @@ def _resting(seen: TrainingModes, together: Sequence[Resting]) -> Findings:
     yield eval_mode.alert(
         seen,
         f"{what} in eval mode{since}: {effect}",
-        hint="call .train() on it before fit" if not since else "call .train() after the code that calls .eval()",
+        hint=TEACHER
+        if seen.targets and not root and not since
+        else AFTER
+        if since
+        else "call .train() on it before fit",
         subjects=[r.name or r.kind for r in worst],
         severity=severity,
         evidence={"modules": len(worst), "of": seen.modules, "layers": ", ".join(layers[:8])},

@@ -50,6 +50,11 @@ CAUSES = (
     "WD215",
     "WD320",
 )
+EXPLAINS = 1.0
+"""Rate × decay × steps below which weight decay cannot have taken 98 % of a weight: it has left a third at least."""
+BY_HAND = (
+    "weight decay takes less: look for weights clamped, scaled or reset by hand, or a penalty (L1, L2) in the loss"
+)
 
 
 @check("WD316", "barely-moving", Severity.WARNING, Movement, implied_by=CAUSES)
@@ -200,8 +205,8 @@ def decaying_away(seen: Parameters, *, share: float = DECAYED) -> Findings:
 
     **What it sees.** The norm of each trainable matrix against its norm at the start: nine of ten below 2 %.
 
-    **Why it matters.** Weight decay wins over the gradient: the network becomes a constant. The loss seems to converge,
-    at the value of a model that knows nothing.
+    **Why it matters.** Weight decay, or another penalty, wins over the gradient: the network becomes a constant. The
+    loss seems to converge, at the value of a model that knows nothing.
 
     **How to fix.** Lower ``weight_decay``, or the product of rate and decay; look whether gradients arrive at all::
 
@@ -222,9 +227,16 @@ def decaying_away(seen: Parameters, *, share: float = DECAYED) -> Findings:
         yield decaying_away.alert(
             seen,
             f"{len(shrunk)} of {len(matrices)} matrices fell below {share:.0%} of their norm by step {seen.attempt:,}",
-            hint="lower weight_decay or its product with the learning rate, and look whether gradients arrive",
+            hint=BY_HAND
+            if seen.decay * seen.attempt < EXPLAINS
+            else "lower weight_decay or its product with the learning rate, and look whether gradients arrive",
             subjects=[t.name for t in sorted(shrunk, key=_kept)],
-            evidence={"shrunk": len(shrunk), "smallest_share": _kept(worst), "limit": share},
+            evidence={
+                "shrunk": len(shrunk),
+                "smallest_share": _kept(worst),
+                "limit": share,
+                "decay_per_step": seen.decay,
+            },
         )
 
 

@@ -13,6 +13,10 @@ SETTLED = 20
 EQUAL = 1e-4
 """Deviation of a score between samples, in nats, below which all samples get the same prediction. A zero head under
 Adam at a rate of 1e-5 spreads its scores by more within 20 steps."""
+EQUAL_AT_FIRST = (
+    "they were equal before any step: look for expand(), a cast to integers, a mask that hides all, dead units"
+)
+EQUAL_SINCE = "scale the inputs and lower the learning rate; look for dead ReLUs or vanished gradients"
 LONG = 300
 """Optimizer steps after which a loss at chance is a finding although the scores differ."""
 PER_CLASS = 200
@@ -95,7 +99,7 @@ def stuck_at_chance(seen: Learning) -> Findings:
         yield stuck_at_chance.alert(
             seen,
             f"loss {loss} after {now.attempt} steps, chance is {number(now.chance)}: {what}",
-            hint="scale the inputs and lower the learning rate; look for dead ReLUs or vanished gradients"
+            hint=(EQUAL_AT_FIRST if all(s.spread <= EQUAL for s in seen.scores[:2]) else EQUAL_SINCE)
             if equal
             else "check that inputs and labels belong together: can the model overfit ten samples?",
             where=seen.where,

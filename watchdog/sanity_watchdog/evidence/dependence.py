@@ -36,8 +36,10 @@ class Dependence(Evidence):
         influence: the largest of them, relative to the row's own sample.
         own: the sample whose scores were asked, -1 where that is not known. others: other samples that they depend on.
         astray: one of those, where no scores depend on their own sample and no shift explains it, else -1.
+        single: do two rows depend on that one alone?
         later: influence of later positions relative to that of the earlier ones, NaN where it was not asked.
         position: the row's position. length: positions of its sequence.
+        before: positions of the input before those that the targets are.
         sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
         suspects: operations of the step that may be why, in their order.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
@@ -53,9 +55,11 @@ class Dependence(Evidence):
     own: int = -1
     others: int = 0
     astray: int = -1
+    single: bool = False
     later: float = math.nan
     position: int = -1
     length: int = 0
+    before: int = 0
     sequential: str = ""
     suspects: tuple[Suspect, ...] = ()
     reason: str = ""

@@ -32,11 +32,13 @@ class TrainingModes(Evidence):
         resting: modules in eval mode that the optimizer trains.
         modules: modules that the optimizer trains.
         since: optimizer step at which the first flip was noticed; None where none was.
+        targets: did the targets of a loss have a gradient in the first step, as those of a teacher that is not frozen?
     """
 
     resting: tuple[Resting, ...]
     modules: int
     since: int | None = None
+    targets: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,10 @@ class Parameters(Evidence):
     Attributes:
         attempt: optimizer attempts so far.
         traces: one per parameter, in registration order.
+        decay: largest product of learning rate and weight decay so far, NaN where it cannot be told, infinite where the
+            decay passes through an adaptive optimizer.
     """
 
     attempt: int
     traces: tuple[Trace, ...]
+    decay: float = math.nan

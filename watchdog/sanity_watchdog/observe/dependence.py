@@ -96,7 +96,7 @@ class DependenceWatch(FirstLossObserver):
                 if row.entry is not None and place is row.entry.place:
                     self._look_ahead(found, trace, row, row.entry, gradient)
         if row.entry is not None and row.entry.shift:
-            found |= {"position": row.position, "length": row.length}
+            found |= {"position": row.position, "length": row.length, "before": row.entry.offset}
         picked = any(node.name().startswith("IndexBackward") for node in behind)
         moved = any(s.kind == MOVED for s in trace.suspects)
         if first is not None and (first.others or moved) and not mixing and not picked:
@@ -108,6 +108,7 @@ class DependenceWatch(FirstLossObserver):
                 lost = astray((first, second), moved)
                 if lost is not None:
                     found |= {"own": lost.own, "others": len(lost.others), "astray": lost.others[0]}
+                    found["single"] = first.others == second.others == lost.others[:1]
         return found
 
     def _look_ahead(self, found: dict[str, Any], trace: Trace, row: Row, entry: Entry, gradient: Tensor) -> None:

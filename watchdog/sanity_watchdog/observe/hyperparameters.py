@@ -88,7 +88,7 @@ def _group(number: int, index: int, optimizer: Optimizer, group: Mapping[str, An
         lr=lr,
         peak=lr if initial is None else initial if lr is None else max(lr, initial),
         weight_decay=_number(group, "weight_decay"),
-        decoupled=bool(group.get("decoupled_weight_decay", kind in ("AdamW", "Lion", "SGD"))),
+        decoupled=_decouples(kind, group),
         betas=tuple(map(float, betas)) if isinstance(betas, (tuple, list)) and not _on_device(betas) else (),
         momentum=_number(group, "momentum"),
         dampening=_number(group, "dampening"),
@@ -122,6 +122,27 @@ def _number(group: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, Tensor):
         return None if value.device.type != "cpu" or value.numel() != 1 else float(value)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def decay_of(optimizer: Optimizer) -> float:
+    """Largest product of learning rate and weight decay: the share that a step takes of a weight without a gradient.
+
+    Infinite where the decay passes through an adaptive optimizer, NaN where it cannot be told.
+    """
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return math.nan
+    found = 0.0
+    for group in optimizer.param_groups:
+        rate, decay = _number(group, "lr"), _number(group, "weight_decay") if "weight_decay" in group else 0.0
+        if rate is None or decay is None:
+            return math.nan
+        coupled = decay > 0 and not _decouples(type(optimizer).__name__, group)
+        found = max(found, math.inf if coupled else rate * decay)
+    return found
+
+
+def _decouples(kind: str, group: Mapping[str, Any]) -> bool:
+    return bool(group.get("decoupled_weight_decay", kind in ("AdamW", "Lion", "SGD")))
 
 
 def rate_that_scales(optimizers: Iterable[Optimizer]) -> float:

@@ -1,6 +1,7 @@
 """Looks at the modes in which modules train."""
 
 import itertools
+from typing import Any
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
@@ -48,6 +49,7 @@ class ModeObserver(Observer):
         self._trained: set[int] = set()
         self._before: list[bool] = []
         self._since: int | None = None
+        self._targets = False
 
     def start(self, run: Run, at: Moment) -> None:
         index = {}
@@ -70,6 +72,11 @@ class ModeObserver(Observer):
             self._before = [m.training for m in self._modules]
             self._trained.update(i for i, training in enumerate(self._before) if training)
 
+    def output(self, at: Moment, output: Any) -> None:
+        if at.sync and at.stage == "train" and at.trace is not None:
+            calls = (c for c in at.trace.calls if getattr(c.input, "requires_grad", False))
+            self._targets |= any(getattr(c.target, "requires_grad", False) for c in calls)
+
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         resting = {i for i, m in enumerate(self._modules) if not (m.training or self._before[i])}
@@ -86,6 +93,7 @@ class ModeObserver(Observer):
                 resting=tuple(r for r in found if r.layers or not r.alone),
                 modules=len(learning),
                 since=since,
+                targets=self._targets,
                 **at.tags(),
             )
         )

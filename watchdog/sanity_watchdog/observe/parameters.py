@@ -1,5 +1,6 @@
 """Watches what parameters hold, from before the first step to the end of the run."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.parameters import Parameters, State, Trace
+from .hyperparameters import decay_of
 from .moment import Moment
 from .names import parameter_owners, plain_name
 from .observer import Observer, in_samples
@@ -58,6 +60,7 @@ class ParameterObserver(Observer):
         self._owners: dict[str, nn.Module] = {}
         self._pruned: set[str] = set()
         self._samples = 0
+        self._decay = 0.0
 
     def start(self, run: Run, at: Moment) -> None:
         self._parameters = {plain_name(n): p for n, p in run.module.named_parameters()}
@@ -104,6 +107,7 @@ class ParameterObserver(Observer):
             return
         self._last[index] = at.attempt
         self._samples += index == 0
+        self._decay = max(decay_of(optimizer), self._decay, key=_or_nan)
         held = {-1, index} if index == 0 and self._samples % FROZEN_EVERY == 1 else {index}
         chosen = {n: self._parameters[n] for n in self._traces if self._holder[n] in held}
         self._look(at, {n: self._parameters[n] for n in part(chosen, self._samples)})
@@ -160,9 +164,13 @@ class ParameterObserver(Observer):
             reading.rows = rows
             then(reading)
             tags = {**at.tags(), **({"stage": "start"} if first else {})}
-            yield Parameters(**tags, attempt=reading.attempt, traces=tuple(self._traces.values()))
+            yield Parameters(**tags, attempt=reading.attempt, traces=tuple(self._traces.values()), decay=self._decay)
 
         self._measuring.take(chosen, phase=7 * self._samples, smallest=True).ask(at, arrived)
+
+
+def _or_nan(number: float) -> tuple[bool, float]:
+    return math.isnan(number), number
 
 
 def _flags(at: Moment, flags: Mapping[str, Tensor], found: dict[str, bool]) -> None:
