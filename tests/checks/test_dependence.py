@@ -41,6 +41,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, replace(SEPARATE, own=0, others=6, sharing=6 / 31, influence=0.9, suspects=(MOVED,))),
     (mixed_samples, replace(SEPARATE, own=16, others=1, astray=0, sharing=1 / 31, single=True)),
     (input_ignored, replace(SEPARATE, connected=False)),
+    (input_ignored, replace(SEPARATE, inverted="model.py:12", reason="hooks on the graph")),
+    (input_ignored, replace(SEPARATE, lone="model.py:14")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, SEPARATE),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.runs import Classifier, loader
 
 from .case import Run, healthy
-from .parts import text, walks
+from .parts import cut, text, tones, walks
 
 
 def both_sides(d: int) -> nn.Sequential:
@@ -112,3 +112,41 @@ def convolutions_cut_at_the_end() -> Run:
 
     x = walks()
     return Classifier(Causal(), F.mse_loss, lr=3e-3), loader(x[:, :-1], x[:, 1:]), {}
+
+
+@healthy
+def tokens_hidden_at_random_behind_a_padding_mask() -> Run:
+    """Most tokens are hidden on purpose, and the padding as well."""
+
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
+            block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
+            self.blocks = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            hidden = (torch.rand(ids.shape) < 0.7) | (ids == 0)
+            hidden[:, 0] = False
+            return self.head(self.blocks(self.tokens(ids), src_key_padding_mask=hidden)[:, 0])
+
+    ids = cut(text(), 8, 20)
+    return Classifier(Sparse(), lr=3e-3), loader(ids, ids[:, 0] % 4), {}
+
+
+@healthy
+def mixture_of_one_expert() -> Run:
+    """Its gate is a softmax over one number, by configuration."""
+
+    class Mixture(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.gate, self.head = nn.Linear(8, 24), nn.Linear(24, 1), nn.Linear(24, 4)
+            self.experts = nn.ModuleList([nn.Linear(24, 24)])
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.inlet(x))
+            made = torch.stack([expert(h) for expert in self.experts], -2)
+            return self.head((self.gate(h).softmax(-1)[..., None] * made).sum(-2).mean(1))
+
+    return Classifier(Mixture(), lr=3e-3), loader(*tones()), {}

@@ -200,7 +200,7 @@ def log_variance_that_overflows(fixed: bool) -> Run:
     return Encoder(), loader(line()[0]), {}
 
 
-@fault("WD211", also=("WD142", "WD303"))
+@fault("WD211", "WD133", also=("WD142", "WD303"))
 def padding_mask_with_its_meaning_turned(fixed: bool) -> Run:
     """True means real to the tokenizer, and hidden to the layer: rows without padding hide all their keys."""
 

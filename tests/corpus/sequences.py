@@ -240,3 +240,35 @@ def tags_mostly_outside(fixed: bool) -> Run:
     ids = cut(text(), 2, 6)
     rows = [{"ids": row, "tags": torch.where(row > 0, row % 11 + 1, 0)} for row in ids]
     return Tags(nn.Sequential(nn.Embedding(48, 24), nn.Linear(24, 12)), lr=5e-3), DataLoader(rows, 32), {}
+
+
+@fault("WD133")
+def padding_mask_turned_round(fixed: bool) -> Run:
+    class Attending(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
+            block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
+            self.blocks = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            hidden = ids == 0 if fixed else ids != 0
+            hidden[:, 0] = False
+            return self.head(self.blocks(self.tokens(ids), src_key_padding_mask=hidden)[:, 0])
+
+    ids = cut(text(), 8, 20)
+    return Classifier(Attending(), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
+
+
+@fault("WD133")
+def pooling_over_an_axis_of_one(fixed: bool) -> Run:
+    class Pooled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.score, self.head = nn.Linear(8, 24), nn.Linear(24, 1), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.inlet(x))
+            return self.head((self.score(h).softmax(1 if fixed else -1) * h).sum(1))
+
+    return Classifier(Pooled(), lr=3e-3), loader(*tones()), {}

@@ -21,8 +21,8 @@ def found(step: Callable[[Tensor], Tensor], x: Tensor = X) -> str:
     with FollowingMode(inside, Lineage(trace, (x,), True)):
         step(x)
     inside.tell()
-    assert trace.together is not None
-    return trace.together.reason
+    assert trace.attending is not None
+    return trace.attending.together.reason
 
 
 def heads(x: Tensor) -> Tensor:

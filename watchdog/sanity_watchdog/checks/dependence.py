@@ -162,7 +162,9 @@ def input_ignored(seen: Dependence) -> Findings:
     """The scores do not depend on the batch at all.
 
     **What it sees.** Whether the graph of the first step leads from the scores of a classification loss back to any
-    place where data of the batch met a weight.
+    place where data of the batch met a weight. A key padding mask is compared with the token that ends the rows: it is
+    turned round where it keeps nearly all of this padding and hides most other tokens. Weights of positions that are
+    summed up are 1, whatever the input, where a softmax runs over the one output of a layer.
 
     **Why it matters.** Only the frequency of the labels can be learned.
 
@@ -181,7 +183,24 @@ def input_ignored(seen: Dependence) -> Findings:
 
     **Sources.** Karpathy: input-independent baseline.
     """
-    if seen.reason:
+    if seen.inverted:
+        yield input_ignored.alert(
+            seen,
+            "the key padding mask hides the tokens and keeps the padding",
+            hint="True means hidden: key_padding_mask=ids == padding; a tokenizer's attention_mask is 1 where to look",
+            where=seen.inverted,
+            evidence={"samples": seen.samples},
+        )
+    elif seen.lone:
+        yield input_ignored.alert(
+            seen,
+            "the weights of positions are a softmax over an axis of length 1: each is 1, whatever the input",
+            hint="give softmax the axis of the positions, such as dim=1",
+            where=seen.lone,
+            severity=Severity.WARNING,
+            evidence={"samples": seen.samples},
+        )
+    elif seen.reason:
         yield Skip(seen.reason)
     elif seen.connected is None:
         yield Skip("no data of the batch met a weight, or no classification loss")

@@ -42,6 +42,8 @@ class Dependence(Evidence):
         before: positions of the input before those that the targets are.
         sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
         suspects: operations of the step that may be why, in their order.
+        inverted: line of attention whose padding mask hides the tokens and keeps the padding; empty for none.
+        lone: line of a softmax over an axis of length one whose result weighs positions; empty for none.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
     """
 
@@ -62,6 +64,8 @@ class Dependence(Evidence):
     before: int = 0
     sequential: str = ""
     suspects: tuple[Suspect, ...] = ()
+    inverted: str = ""
+    lone: str = ""
     reason: str = ""
     mixing_reason: str = ""
     causal_reason: str = ""

@@ -17,8 +17,8 @@ from .layout import Call
 from .suspects import Seen
 
 if TYPE_CHECKING:
+    from .attending import Attending
     from .culprits import Culprits
-    from .together import Together
 
 Fact = TypeVar("Fact")
 
@@ -133,7 +133,7 @@ class Trace:
         looks_ahead: do scores depend on later positions of an input that their targets equal? None where not asked.
         suspects: operations that often let positions or samples see each other by mistake.
         drops: calls of dropout functions in training: function, probability, the user's line.
-        together: what lets samples see each other on purpose, where all was followed.
+        attending: what attention shows, where it is watched.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
@@ -155,7 +155,7 @@ class Trace:
     looks_ahead: bool | None = None
     suspects: list[Seen] = field(default_factory=list)
     drops: set[tuple[str, float, str]] = field(default_factory=set)
-    together: "Together | None" = None
+    attending: "Attending | None" = None
     read: Cut | None = None
     left: bool = False
     drawn_at: str = ""
@@ -177,7 +177,7 @@ class Trace:
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = None
+        self.culprits = self.attending = None
         self.cuts = Marks()
         self.known = Marks()
 

@@ -39,12 +39,15 @@ class DependenceWatch(FirstLossObserver):
 
     def _look(self, at: Moment, loss: Tensor) -> Dependence:
         trace, tags = at.trace, at.tags()
+        attending = trace.attending if trace is not None else None
+        if attending is not None:
+            tags |= {"inverted": attending.turned_round(), "lone": attending.lone}
         if trace is None or not trace.followed:
             compiled = trace is not None and trace.compiled
             return Dependence(reason="compiled step" if compiled else "the step was not followed", **tags)
         if at.run.strategy not in STRATEGIES:
             return Dependence(reason=f"strategy {at.run.strategy}", **tags)
-        call = _call(trace, loss)
+        call, told = _call(trace, loss), dict(tags)
         if call is None or not trace.frontier:
             return Dependence(**tags)
         samples = size_of(at.data, first_size(at.run.loaders))
@@ -60,14 +63,14 @@ class DependenceWatch(FirstLossObserver):
         ends = {f.tensor.grad_fn for f in trace.frontier}
         if ends.isdisjoint(behind):
             if call.name in REGRESSING:  # such as features of what a generator makes
-                return Dependence(**at.tags())
+                return Dependence(**told)
             if trace.left:
                 return Dependence(reason="data of the batch were read to the host, where they lose their track", **tags)
             if trace.known.get(call.input) in (None, UNKNOWN):
                 reason = "values of unknown origin enter the scores (scripted, transformed, cached, from a thread)"
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
-        meant = trace.together.reason if trace.together is not None else ""
+        meant = attending.together.reason if attending is not None else ""
         mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
         try:
             found = self._ask(trace, call, samples, set(behind), bool(mixing))

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..evidence.losses import Cut, Spread, batch_meets_batch
 from . import layout
+from .attending import Attending
 from .batches import is_square, sample_axis, size_of
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .culprits import Culprits
@@ -44,7 +45,6 @@ from .signs import Signs
 from .site import user_line
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
-from .together import Together
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
@@ -89,7 +89,7 @@ class Lineage:
         self.signs = Signs(trace, lambda t: self.of(t).data)
         self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
         self._samples = size_of(batch, drawn)
-        trace.together = self._together = Together(self._samples)
+        trace.attending = self._attending = Attending(self._samples)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, drawn)))
             self._put_known(tensor, True)
@@ -112,8 +112,7 @@ class Lineage:
     def compared(self, prediction: Any, target: Any) -> Spread | None:
         """How one of the two came to hold a value for each pair of samples, where the other has one for each sample."""
         pair = [t for t in (prediction, target) if isinstance(t, Tensor)]
-        pairs = compared([self.of(t).pairs for t in pair], pair)
-        return None if pairs is None else pairs.spread
+        return pairs.spread if (pairs := compared([self.of(t).pairs for t in pair], pair)) is not None else None
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """One operation has run."""
@@ -174,7 +173,7 @@ class Lineage:
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
         if data:
-            self._together.follow(name, args, out)
+            self._attending.follow(name, args, kwargs, out, first, self._trace)
         if out.requires_grad and data:
             self._note_frontier(name, call, facts, out)
         mixes, plain = name in MIXING, is_plain(out)

@@ -1,0 +1,96 @@
+"""Attention that cannot see what it should: a padding mask turned round, weights that are a softmax over one number."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .calls import Trace
+from .facts import Fact
+from .observer import is_plain
+from .operations import VIEWS
+from .site import user_line
+from .together import Together
+
+PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
+CONTRACTIONS = ("matmul", "__matmul__", "bmm")
+KEPT, HIDDEN = 0.9, 0.5
+"""Share of the padding that a mask turned round keeps, and of the tokens that it hides: often the first one is kept."""
+AT_THE_END = 0.99
+"""Share of a token's places that lie in runs up to the end of a row, so that it is the padding."""
+MASKS = 4
+"""Masks kept of a step."""
+
+
+class Attending:
+    """Follows the operations on values made from the batch, in one step on so many samples.
+
+    Attributes:
+        together: attention between samples that is meant.
+        lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.together = Together(samples)
+        self.lone = ""
+        self._weights: dict[int, tuple[Tensor, str]] = {}
+        self._masks: list[tuple[str, Tensor, list[Tensor]]] = []
+
+    def follow(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, first: Fact, trace: Trace
+    ) -> None:
+        """One operation of the step of ``trace``, whose first argument is known to be ``first``."""
+        self.together.follow(name, args, out)
+        given = args[0] if args and isinstance(args[0], Tensor) else None
+        if given is None:
+            return
+        if name == "multi_head_attention_forward":
+            self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
+        elif name == "softmax" and first.is_raw and given.ndim > 2 and given.shape[-1] == 1:
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if axis in (-1, given.ndim - 1) and first.head is not None and len(first.head) == 1:
+                self._weights[id(out)] = out, user_line()
+        elif self._weights and not self.lone:
+            self._weigh(name, args, kwargs, out)
+
+    def _weigh(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        where = next((w[1] for a in args if (w := self._weights.get(id(a))) is not None and w[0] is a), "")
+        if not where:
+            return
+        if name in VIEWS or name in PRODUCTS:
+            self._weights[id(out)] = out, where
+        elif name in CONTRACTIONS and args[0].shape[-1] > 1:
+            self.lone = where
+        elif name == "sum":
+            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            if isinstance(axis, int) and args[0].shape[axis] > 1 and args[0].shape[-1] > 1:
+                self.lone = where
+
+    def _note_mask(self, mask: Any, ids: list[Tensor]) -> None:
+        fits = [i for i in ids if isinstance(mask, Tensor) and i.shape == mask.shape and i.ndim == 2]
+        if fits and len(self._masks) < MASKS and all(map(is_plain, (mask, *fits))):
+            hidden = mask if mask.dtype is torch.bool else mask == -torch.inf
+            self._masks.append((user_line(), hidden, fits))
+
+    def turned_round(self) -> str:
+        """Line of attention whose mask hides the tokens and keeps the padding. Waits for the device."""
+        for where, hidden, several in self._masks:
+            shares = [s for ids in several if (s := _shares(hidden, ids)) is not None]
+            right = any(padding > HIDDEN and tokens < HIDDEN for padding, tokens in shares)
+            if not right and any(1 - padding >= KEPT and tokens > HIDDEN for padding, tokens in shares):
+                return where
+        return ""
+
+
+def _shares(hidden: Tensor, ids: Tensor) -> tuple[float, float] | None:
+    """Shares of the padding and of the tokens that are hidden; None where no padding was recognised."""
+    for rows, shut in ((ids, hidden), (ids.flip(1), hidden.flip(1))):
+        last = rows[:, -1].mode().values
+        same = rows == last
+        run = same.flip(1).cumprod(1).flip(1).bool()
+        lengths = run.sum(1)
+        if int(lengths.amax()) < 2 or bool((lengths == lengths[0]).all()) or int(lengths.amax()) == rows.shape[1]:
+            continue
+        if float(run.sum() / same.sum()) >= AT_THE_END:
+            return float(shut[run].float().mean()), float(shut[~run].float().mean())
+    return None
