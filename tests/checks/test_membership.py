@@ -39,6 +39,7 @@ FIRING = [
         Frozen(parameters=4, matrices=2, trainable=ALL[2:], trained_before=ALL[:2]),
     ),
     (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=(), no_graph=True)),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[2:], toggled=ALL[:2])),
     (
         frozen_by_mistake,
         Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),

@@ -20,6 +20,7 @@ ONE_CYCLE = Plan(
 )
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
 ACCUMULATED = replace(COSINE, steps=1250, batches=5000)
+SWINGS = Plan(schedule="CosineAnnealingLR", interval="step", advances=570, steps=570, epochs=10, length=10)
 OVERRULED = Followed(index=0, schedule="StepLR", wanted=0.025, used=(0.1,), advances=3, apart=40)
 
 
@@ -40,6 +41,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(ACCUMULATED,))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, misplaced=("interval",), where="net.py:30"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=INF, steps=INF), COSINE))),
+    (schedule_counts_epochs, SchedulePlans(plans=(SWINGS,))),
+    (zero_learning_rate, one(replace(DECAYED, schedule="ExponentialLR", rate=3e-9))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
@@ -59,6 +62,10 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=120, steps=4800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ACCUMULATED, length=90),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=570),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=50),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, advances=70, steps=70),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, schedule="CosineAnnealingWarmRestarts"),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, used=(0.1, 0.2)),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, advances=2),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, apart=31),))),

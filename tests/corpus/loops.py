@@ -87,6 +87,28 @@ def decay_that_ends_too_early(fixed: bool) -> Run:
     return Decays(), loader(*blobs()), {}
 
 
+@fault("WD501", also=("WD316", "WD141"))
+def decay_of_each_epoch_at_each_step(fixed: bool) -> Run:
+    class Decays(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = Adam(self.parameters(), 3e-3)
+            schedule = lrs.ExponentialLR(optimizer, 0.8)
+            return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
+
+    return Decays(), loader(*blobs()), {"max_steps": 96}
+
+
+@fault("WD502", also=("WD316", "WD141"))
+def cosine_over_epochs_at_each_step(fixed: bool) -> Run:
+    class Cosine(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = Adam(self.parameters(), 3e-3)
+            schedule = lrs.CosineAnnealingLR(optimizer, 5)
+            return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
+
+    return Cosine(), loader(*blobs()), {"max_epochs": 5}
+
+
 @fault("WD316", also=("WD141", "WD205"))
 def weight_of_the_loss_far_too_small() -> Run:
     return Classifier(loss=lambda z, y: 1e-9 * F.cross_entropy(z, y), optimizer=SGD, lr=0.1), loader(*blobs()), {}

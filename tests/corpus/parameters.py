@@ -1,6 +1,7 @@
 """Parameters that start, stay or end wrong, or that no optimizer knows."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,6 +13,36 @@ from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
 from .parts import Halves, SequenceEncoder, cnn, deep, images, tones
+
+
+class Toggled(Classifier):
+    """Two optimizers in manual optimisation, the second of which is toggled; ``until`` says when that ends."""
+
+    def __init__(self, until: Callable[[int], bool]) -> None:
+        super().__init__(lr=3e-3)
+        self.until, self.automatic_optimization = until, False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        x, y = batch
+        body, head = self.optimizers()
+        self.toggle_optimizer(head)
+        self.update(x, y, head)
+        if self.until(batch_idx):
+            self.untoggle_optimizer(head)
+        self.update(x, y, body)
+
+    def update(self, x: Tensor, y: Tensor, optimizer: Any) -> None:
+        optimizer.zero_grad()
+        self.manual_backward(self.loss(self.net(x), y))
+        optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [Adam(self.net[0].parameters(), 3e-3), Adam(self.net[2].parameters(), 3e-3)]
+
+
+@fault("WD315", also=("WD506", "WD314"))
+def optimizer_left_toggled(fixed: bool) -> Run:
+    return Toggled(lambda i: fixed), loader(*blobs(640)), {}
 
 
 @fault("WD302", "WD301", "WD304", also=("WD141", "WD316", "WD217"))

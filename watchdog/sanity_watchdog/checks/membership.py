@@ -209,7 +209,8 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
     """Nearly everything is frozen, or a resume froze again what had been training.
 
     **What it sees.** Which parameters require a gradient when the first loss is there; which frozen ones an optimizer
-    holds, and for which of these it has state of an earlier run.
+    holds, and for which of these it has state of an earlier run. In manual optimisation also which parameters of an
+    optimizer never had a gradient because another one is still toggled after the step.
 
     **Why it matters.** A frozen parameter in an optimizer is skipped without a word. Resuming after a
     ``BackboneFinetuning`` callback has thawed a backbone leaves it frozen for the rest of the run.
@@ -233,6 +234,14 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
             hint="call requires_grad_(True) on them after the checkpoint is loaded, for example in on_train_start",
             subjects=seen.trained_before,
             evidence={"frozen_again": len(seen.trained_before), "trainable": len(seen.trainable)},
+        )
+    elif seen.toggled:
+        yield frozen_by_mistake.alert(
+            seen,
+            f"{len(seen.toggled)} parameters of another optimizer stay frozen: an optimizer is left toggled",
+            hint="call untoggle_optimizer(optimizer) at the end of what toggle_optimizer(optimizer) began",
+            subjects=seen.toggled,
+            evidence={"frozen": len(seen.toggled), "trainable": len(seen.trainable)},
         )
     elif seen.no_graph and seen.parameters and not seen.trainable:
         yield frozen_by_mistake.alert(

@@ -29,6 +29,9 @@ accumulation of each epoch makes up to 1 / batches."""
 STRICT_LONGER = 1.5
 """The same ratio for a schedule that ends with an error and is made for steps (OneCycleLR)."""
 
+BY_FACTORS = ("ExponentialLR", "StepLR", "MultiStepLR")
+PERIODS = 8
+"""Times that a cosine as long as the Trainer's epochs goes down and up in a run from which on it counts epochs."""
 ADVANCES = 3
 """Advances of a schedule after which its being overruled is certain."""
 APART = 32
@@ -40,9 +43,9 @@ def zero_learning_rate(seen: LearningRates, *, patience: int = ZEROS_SCHEDULED) 
     """The learning rate is zero for more than a moment, so nothing is learned.
 
     **What it sees.** The rate of every parameter group at every optimizer step. An alert needs all groups of an
-    optimizer at 0 (or at 10⁻¹² of the largest rate so far) for ``patience`` steps in a row (3 where no schedule drives
-    the rate), or for a whole fit of at least two steps. A rate that was positive before, or one of several optimizers,
-    is a WARNING.
+    optimizer at 0 (or at 10⁻¹² of the largest rate so far; 10⁻⁷ where factors decay it at each step) for ``patience``
+    steps in a row (3 where no schedule drives the rate), or for a whole fit of at least two steps. A rate that was
+    positive before, or one of several optimizers, is a WARNING.
 
     **Why it matters.** The run looks alive: losses are logged, batches go by, and no weight moves.
 
@@ -91,6 +94,8 @@ def _zero_message(rates: Rates, decayed: bool) -> str:
 
 
 def _zero_hint(rates: Rates, decayed: bool) -> str:
+    if decayed and rates.interval == "step" and rates.schedule in BY_FACTORS:
+        return f'{rates.schedule} decays at every step: if its numbers count epochs, give "interval": "epoch"'
     if decayed:
         return f"end training where {rates.schedule or 'the rate'} reaches 0, or plan the schedule for the whole run"
     if rates.interval == "epoch":
@@ -106,7 +111,8 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
 
     **What it sees.** Before the first step: how long each schedule's warm-up and whole course are (read from the
     scheduler's own numbers; the function of a ``LambdaLR`` is evaluated only where its code proves it has no side
-    effects), how often this run will advance it, and, in the source of ``configure_optimizers``, an ``"interval"``
+    effects), how often this run will advance it, a cosine whose ``T_max`` is the Trainer's number of epochs and that
+    advances at every step (a WARNING), and, in the source of ``configure_optimizers``, an ``"interval"``
     that stands beside ``"lr_scheduler"`` instead of inside it.
 
     **Why it matters.** Lightning advances a schedule once per epoch unless told otherwise. A warm-up of 4,000 steps
@@ -128,12 +134,16 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
     90), Dosovitskiy et al. 2021, He et al. 2022 (40 of 800).
     """
     for plan in seen.plans:
-        message = _misplaced(plan) or _counts_epochs(plan)
+        swings = _swings(plan)
+        message = _misplaced(plan) or _counts_epochs(plan) or swings
         if message:
             yield schedule_counts_epochs.alert(
                 seen,
                 message,
-                hint='return {"optimizer": …, "lr_scheduler": {"scheduler": …, "interval": "step"}}',
+                severity=Severity.WARNING if swings else None,
+                hint='give "interval": "epoch", or T_max in steps: trainer.estimated_stepping_batches'
+                if swings
+                else 'return {"optimizer": …, "lr_scheduler": {"scheduler": …, "interval": "step"}}',
                 subjects=(plan.schedule,) if len(seen.plans) > 1 else (),
                 where=plan.where,
                 evidence={
@@ -152,6 +162,15 @@ def _misplaced(plan: Plan) -> str:
     if "interval" in plan.misplaced and plan.interval == "epoch":
         return f'"interval" beside "lr_scheduler" is not read: the schedule advances per epoch, {_times(plan)}'
     return ""
+
+
+def _swings(plan: Plan) -> str:
+    """The other way round: a cosine over the Trainer's epochs advances at every step."""
+    long = plan.length is not None and plan.length == plan.epochs and plan.advances >= PERIODS * plan.length
+    if not long or plan.interval != "step" or plan.schedule != "CosineAnnealingLR" or plan.advances == math.inf:
+        return ""
+    periods = plan.advances / plan.epochs
+    return f"T_max {plan.length} is the number of epochs, but it advances per step: {periods:.0f} half periods"
 
 
 def _times(plan: Plan) -> str:

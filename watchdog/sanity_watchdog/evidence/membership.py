@@ -119,6 +119,8 @@ class Frozen(Evidence):
         beside: how many of them are vectors of a layer whose matrix is frozen.
         held: names of frozen matrices that an optimizer holds.
         trained_before: names of frozen parameters for which an optimizer has state from before the resume.
+        toggled: names of those frozen since the start that an optimizer holds and that never had a gradient, where an
+            optimizer was still toggled after several steps.
         no_graph: does the loss have no gradient path at all, in automatic optimisation?
     """
 
@@ -128,4 +130,5 @@ class Frozen(Evidence):
     beside: int = 0
     held: tuple[str, ...] = ()
     trained_before: tuple[str, ...] = ()
+    toggled: tuple[str, ...] = ()
     no_graph: bool = False

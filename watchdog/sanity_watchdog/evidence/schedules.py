@@ -55,6 +55,7 @@ class Plan:
         interval: ``step`` or ``epoch``, as the loop uses it.
         advances: times that the loop advances it in the planned run; ``inf`` where no end is set.
         steps: optimizer steps of the planned run; ``inf`` where no end is set.
+        epochs: the limit of epochs that the Trainer was given; NaN where none was.
         batches: its training batches, more than steps where gradients are accumulated; NaN where no end is set.
         warmup: advances until its highest rate; None where it has no warm-up or it cannot be read.
         length: advances until its end; None where it has none or it cannot be read.
@@ -68,6 +69,7 @@ class Plan:
     interval: str
     advances: float
     steps: float
+    epochs: float = math.nan
     batches: float = math.nan
     warmup: int | None = None
     length: int | None = None

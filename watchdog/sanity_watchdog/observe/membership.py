@@ -1,6 +1,8 @@
 """Who belongs to whom: parameters of the module, tensors of the optimizers, leaves of the loss. By identity."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
@@ -21,6 +23,8 @@ WINDOW = 12
 """Attempts of an optimizer after which a parameter without any gradient is named: whole turns of 2, 3, 4, 6 heads."""
 SHORT = 5
 """Attempts that suffice where the run has no more."""
+TOGGLED = 3
+"""Samples at whose end an optimizer was still toggled."""
 GRAPHS = 4
 """Losses walked at most, where several are needed for one attempt of each optimizer."""
 SHARDED = ("FSDP", "DeepSpeed")
@@ -42,6 +46,7 @@ class MembershipObserver(Observer):
         self._told = self._complete = False
         self._frozen_at_start: set[str] = set()
         self._shards: dict[str, Tensor] = {}
+        self._left_toggled = 0
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -90,6 +95,20 @@ class MembershipObserver(Observer):
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._note(at)
+
+    @in_samples
+    def batch_end(self, at: Moment, output: Any) -> None:
+        run = self._run
+        if run is None or run.automatic or not getattr(run.module, "_param_requires_grad_state", None):
+            return
+        self._left_toggled += 1
+        if self._left_toggled < TOGGLED or max(self._attempts.values(), default=0) < WINDOW:
+            return
+        held = {id(t) for _, t in _tensors(run)}.intersection(self._waiting)
+        still = {n for n, p in self._named(run).items() if id(p) in held and not p.requires_grad}
+        toggled = tuple(sorted(still - self._frozen_at_start))
+        if toggled:
+            at.emit(replace(self._frozen(at, run, no_graph=False), toggled=toggled))
 
     def end(self, at: Moment) -> None:
         run = self._run

@@ -41,6 +41,7 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
         interval=schedule.interval,
         advances=advances if not math.isnan(advances) else math.inf,
         steps=steps,
+        epochs=float(run.max_epochs) if run.max_epochs > 0 else math.nan,
         batches=epochs * run.batches_per_epoch if math.isfinite(epochs) else math.nan,
         warmup=warmup,
         length=length,

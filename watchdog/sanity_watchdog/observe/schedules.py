@@ -17,6 +17,10 @@ TELLING = (3, 8)
 """Rates of 0 in a row that are told at once, sampled or not."""
 NEGLIGIBLE = 1e-12
 """Share of the largest rate so far that counts as 0; a cosine to 0 comes that near for one step of a million."""
+DECAYS = ("ExponentialLR", "StepLR", "MultiStepLR")
+DECAYED = 1e-7
+"""The same share for a schedule that decays by factors at every step: it gets there by no plan, and a step of that
+size is the rounding of float32 weights."""
 DIFFERENT = 8
 """Different rates that are kept."""
 
@@ -27,6 +31,7 @@ class _Track:
 
     schedule: Any = None
     interval: str = ""
+    negligible: float = NEGLIGIBLE
     patience: float = 1.0
     alone: bool = False
     rate: float = 0.0
@@ -47,7 +52,7 @@ class _Track:
             self.largest = rate
         if self.alone:
             self._compare(rates)
-        if not abs(rate) <= NEGLIGIBLE * self.largest:
+        if not abs(rate) <= self.negligible * self.largest:
             self.zeros = 0
             return False
         self.zeros += 1
@@ -87,6 +92,8 @@ class ScheduleObserver(Observer):
                 track.interval = mine[0].interval if run.automatic else "step"
                 track.patience = mine[0].frequency if run.automatic else 1
                 track.alone = len(mine) == 1
+                if run.automatic and track.interval == "step" and type(track.schedule).__name__ in DECAYS:
+                    track.negligible = DECAYED
         if not run.automatic and run.schedules:
             at.emit(Unseen(codes=("WD502",), reason="schedules are advanced by hand", **at.tags()))
             return
