@@ -43,6 +43,7 @@ BINARY = BinaryLoss(
 KL = DivergenceLoss(
     function="kl_div",
     shape=(32, 10),
+    reduction="batchmean",
     low=-3.0,
     high=-1.9,
     log_error=1e-7,
@@ -52,6 +53,7 @@ KL = DivergenceLoss(
 )
 CLAMPED = replace(BINARY, function="binary_cross_entropy", logits=False, low=0.0, high=1.0, edges=0.1)
 CLAMPED = replace(CLAMPED, origin=Origin("clamp", (32, 6), None, "model.py:12"))
+SOFTMAXED = replace(CLAMPED, edges=0.0, origin=Origin("softmax", (32, 6), 1, "model.py:12"))
 CTC = AlignmentLoss(
     function="ctc_loss",
     where="train.py:31",
@@ -97,6 +99,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(KL, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, low=0.0, high=1.0, sum_error=0.0, log_error=1.0, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
+    (wrong_loss_input, replace(KL, reduction="mean")),
+    (wrong_loss_input, SOFTMAXED),
     (wrong_loss_input, RAW_CTC),
     (wrong_loss_input, replace(CLAMPED, edges=0.6)),
     (wrong_loss_input, replace(CLAMPED, origin=Origin("softmax", (32, 1), 1, "model.py:12"), low=1.0)),
@@ -126,6 +130,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, BINARY),
     (wrong_loss_input, replace(BINARY, logits=False, low=0.0, high=1.0)),
     (wrong_loss_input, KL),
+    (wrong_loss_input, replace(KL, reduction="mean", shape=(10,))),
+    (wrong_loss_input, replace(SOFTMAXED, shape=(32,), target_shape=(32,))),
+    (wrong_loss_input, replace(SOFTMAXED, origin=Origin("softmax", (32, 6), 0, "model.py:12"))),
     (wrong_loss_input, replace(KL, log_target=True, target_low=-4.0, target_high=-0.1)),
     (wrong_loss_input, CTC),
     (wrong_loss_input, CLAMPED),

@@ -198,3 +198,11 @@ def softmax_on_one_of_two_heads(fixed: bool) -> Run:
 def temperature_turned_the_wrong_way(fixed: bool) -> Run:
     loss = lambda z, y: F.cross_entropy(z / 50 if fixed else z * 50, y)  # noqa: E731
     return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD105", also=("WD101",))
+def counts_that_were_standardised(fixed: bool) -> Run:
+    x, y = line()
+    counts = torch.poisson((0.5 * y).exp() * 3)
+    target = counts if fixed else (counts - counts.mean()) / counts.std()
+    return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.poisson_nll_loss, lr=3e-3), loader(x, target), {}

@@ -6,6 +6,7 @@ from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
 from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, Origin, OverlapLoss, SoftmaxLoss
 from .check import Findings, Skip, check
+from .doubtful import doubtful
 
 SUM_ERROR = 2e-5
 """Rounding of a float32 softmax: a few units in the last place of 1, over the classes."""
@@ -121,7 +122,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
     contrastive scores of a batch with itself in which a sample is its own positive or its own rival, logits or
     log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like probabilities,
-    and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer.
+    and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer. A note only:
+    ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a softmax over several classes.
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -157,6 +159,9 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     else:
         yield Skip("no loss that asks for logits or log-probabilities")
     message, hint = found
+    if not message and (note := doubtful(seen)):
+        where, name = seen.where, seen.function
+        yield wrong_loss_input.alert(seen, note[0], severity=Severity.INFO, hint=note[1], subjects=(name,), where=where)
     if message:
         origin = seen.origin
         made = f" ({origin.name} at {origin.where})" if origin is not None and origin.where else ""

@@ -6,6 +6,7 @@ from ..alerts import Severity
 from ..evidence.alignments import AlignmentTargets
 from ..evidence.targets import TargetRange, TokenTargets
 from .check import Findings, Skip, check
+from .doubtful import RAW
 
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
@@ -31,9 +32,10 @@ def bad_targets(seen: TargetRange) -> Findings:
 
     **What it sees.** Class labels outside 0 … k-1, negative ones that are not ``ignore_index``, labels all of which
     are ignored, an ``ignore_index`` that is one of the classes, soft targets that are negative or do not sum to 1,
-    binary targets outside [0, 1] and 0/1 labels where -1/1 are meant. For ``ctc_loss``: letters that are the blank,
-    and targets that need more steps than their input has (one per letter, one more between equal ones); with
-    ``zero_infinity`` only where these are half of the batch or more. Also when the loss call itself raised.
+    binary targets outside [0, 1], counts below 0 and 0/1 labels where -1/1 are meant. For ``ctc_loss``: letters
+    that are the blank, and targets that need more steps than their input has (one per letter, one more between
+    equal ones); with ``zero_infinity`` only where these are half of the batch or more. Also when the loss call
+    itself raised.
 
     **Why it matters.** On a GPU a label out of range ends in a device-side assert with a misleading trace, possibly
     late in an epoch. Where nothing crashes the loss is NaN, has no floor, or leaves a class out.
@@ -47,11 +49,9 @@ def bad_targets(seen: TargetRange) -> Findings:
 
     **When to ignore.** Where a class is left out of the loss on purpose by its index.
 
-    **Limits.** Labels that are wrong but inside the range cannot be seen. Between samples only the range is kept, on
-    the device.
+    **Limits.** Labels that are wrong but inside the range cannot be seen. Between samples only the range is kept.
 
-    **Sources.** The definitions in PyTorch's documentation of each loss; wrong labels are a leading class in Humbatova
-    et al., Taxonomy of Real Faults in Deep Learning Systems.
+    **Sources.** PyTorch's documentation of each loss; Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems.
     """
     severity, message, hint = _fault(seen)
     if message:
@@ -77,13 +77,13 @@ def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
     error = Severity.ERROR
     if isinstance(seen, AlignmentTargets):
         return _alignment_fault(seen)
-    if seen.function in BINARY:
-        if seen.low < 0 or seen.high > 1:
-            scale = f"divide by {seen.high:g}" if seen.low == 0 else "map the labels to 0 and 1"
-            return error, f"binary targets span {seen.low:g} … {seen.high:g}; they must lie in [0, 1]", scale
-    elif seen.function in SIGNED:
-        if seen.low == 0 and seen.high == 1:
-            return error, f"{seen.function} takes labels -1 and 1; these are 0 and 1", "use 2 * labels - 1"
+    if seen.function in BINARY and (seen.low < 0 or seen.high > 1):
+        scale = f"divide by {seen.high:g}" if seen.low == 0 else "map the labels to 0 and 1"
+        return error, f"binary targets span {seen.low:g} … {seen.high:g}; they must lie in [0, 1]", scale
+    elif seen.function == "poisson_nll_loss" and seen.low < 0:
+        return error, f"{seen.function} takes counts; targets go down to {seen.low:.3g}, so it has no floor", RAW
+    elif seen.function in SIGNED and seen.low == 0 and seen.high == 1:
+        return error, f"{seen.function} takes labels -1 and 1; these are 0 and 1", "use 2 * labels - 1"
     elif seen.classes:
         return _labels_fault(seen)
     elif seen.low < 0 and not math.isnan(seen.sum_low):

@@ -15,7 +15,7 @@ from . import alignments, self_pairs
 from .axes import crossed, repeated
 from .bounded import class_axis
 from .calls import LossCall
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES, LABELS, SIGNED
+from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, COUNTS, DISTANCES, LABELS, SIGNED
 
 BITS = 1 / math.log(2)
 FACTOR = 1e-3
@@ -69,7 +69,7 @@ class Facts:
             {"kl_div": "divergence"} | dict.fromkeys(CLASS_LOSSES, "softmax") | dict.fromkeys(BINARY_LOSSES, "binary")
         )
         kinds |= dict.fromkeys(DISTANCES, "distance") | dict.fromkeys(SIGNED, "signed") | {"log_softmax": "scores"}
-        kinds |= {alignments.NAME: "alignment"}
+        kinds |= {alignments.NAME: "alignment"} | dict.fromkeys(COUNTS, "counts")
         facts = cls(call.name, kinds.get(call.name, "other"), call.where, call.error, **more)
         if isinstance(scores, Tensor):
             facts.shape, facts.dtype = tuple(scores.shape), str(scores.dtype).removeprefix("torch.")
@@ -107,7 +107,7 @@ def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
         yield _seen(facts, values, tags)
     if outside and facts.error:
         return
-    if facts.kind in ("softmax", "binary", "signed") and (facts.error or "label_low" in values):
+    if facts.kind in ("softmax", "binary", "signed", "counts") and (facts.error or "label_low" in values):
         yield target_range(facts, values, tags)
 
 

@@ -18,6 +18,7 @@ LARGE, NEVER = 1e3, -1e30
 CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
 BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
 DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
+COUNTS = ("poisson_nll_loss",)
 SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
 
 LEAST_LOG = -100.0
@@ -51,7 +52,7 @@ def measure(call: LossCall, *, full: bool = True) -> Numbers:
     if call.name in DISTANCES:
         prediction, truth = (target, scores) if target.requires_grad and not scores.requires_grad else (scores, target)
         return numbers | _distance(prediction, truth)
-    if call.name in SIGNED:
+    if call.name in (*SIGNED, *COUNTS):
         return numbers | ends(target, "label_")
     return numbers
 

@@ -1,0 +1,30 @@
+"""What a loss is given that can be meant, but rarely is."""
+
+import math
+
+from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen
+
+RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nll_loss"
+"""What to do about counts below zero."""
+
+
+def doubtful(seen: LossSeen) -> tuple[str, str] | None:
+    """Message and hint; None where nothing is odd."""
+    if isinstance(seen, DivergenceLoss) and seen.reduction == "mean" and len(seen.shape) > 1:
+        return (
+            f"{seen.function} divides by all {math.prod(seen.shape):,} elements, not by the samples: reduction='mean'",
+            "pass reduction='batchmean' for the divergence of a sample",
+        )
+    if isinstance(seen, BinaryLoss) and not seen.logits and _is_softmax_of_classes(seen):
+        return (
+            f"{seen.function} gets a softmax over {seen.shape[-1]} classes, each taken for a question of its own",
+            "use cross_entropy on the scores for one class each, binary_cross_entropy_with_logits for several",
+        )
+    return None
+
+
+def _is_softmax_of_classes(seen: BinaryLoss) -> bool:
+    origin = seen.origin
+    if origin is None or origin.name != "softmax" or not origin.shape == seen.shape == seen.target_shape:
+        return False
+    return len(seen.shape) > 1 and origin.axis == len(seen.shape) - 1 and seen.shape[-1] > 1
