@@ -73,6 +73,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (repeated_batch, SAME),
     (repeated_batch, replace(SAME, batches=tuple((i, 0, i // 4) for i in range(16)), workers=4, streaming=True)),
     (repeated_batch, GENERATOR),
+    (repeated_batch, Repeats(reseeded="train.py:40", alike=6)),
     (batch_of_one, LAST),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

@@ -1,6 +1,6 @@
 """Wrong data: scale, labels, order, leaks, and networks that look where they must not."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
@@ -97,6 +97,30 @@ def index_that_is_not_used() -> Run:
             return self.x[i % 8], self.y[i % 8]
 
     return Classifier(), DataLoader(Stuck(), 8), {}
+
+
+class Denoiser(Classifier):
+    """Predicts the noise of a level that it is told; ``seed`` is called in each step."""
+
+    def __init__(self, seed: Callable[[int], Any] = lambda i: None) -> None:
+        super().__init__(mlp(21, 20, 48), F.mse_loss, lr=3e-3)
+        self.seed = seed
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seed(batch_idx)
+        noise, level = torch.randn_like(batch[0]), torch.rand(len(batch[0]), 1)
+        noisy = (1 - level).sqrt() * batch[0] + level.sqrt() * noise
+        return self.loss(self.net(torch.cat([noisy, level], 1)), noise)
+
+
+@fault("WD124")
+def same_noise_in_each_step(fixed: bool) -> Run:
+    return Denoiser((lambda i: None) if fixed else lambda i: torch.manual_seed(7)), loader(*blobs(512)), {}
+
+
+@fault("WD124")
+def everything_seeded_in_each_step() -> Run:
+    return Denoiser(lambda i: L.seed_everything(11, verbose=False)), loader(*blobs(512)), {}
 
 
 @fault("WD121", also=("WD142", "WD211", "WD303"))

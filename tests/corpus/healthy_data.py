@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
+from .data import Denoiser
 from .parts import TableNet, categories, line
 
 
@@ -172,3 +173,32 @@ def label_of_a_bag_for_each_of_its_samples() -> Run:
 
     items = [(x, torch.tensor([y])) for x, y in bags()]
     return Expanding(mlp(k=2)), DataLoader(items, batch_size=None, shuffle=True), {"max_steps": 110}
+
+
+@healthy
+def each_step_seeded_by_its_number() -> Run:
+    return Denoiser(torch.manual_seed), loader(*blobs(512)), {}
+
+
+@healthy
+def seeded_and_drawn_in_the_first_step_only() -> Run:
+    class Projected(Classifier):
+        directions = torch.zeros(0)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if not len(self.directions):
+                torch.manual_seed(5)
+                self.directions = torch.randn(20, 20) / 20**0.5
+            return self.loss(self.net(batch[0] @ self.directions), batch[1])
+
+    return Projected(), loader(*blobs()), {}
+
+
+@healthy
+def fixed_noise_beside_fresh_noise() -> Run:
+    def fork(batch_idx: int) -> None:
+        with torch.random.fork_rng():
+            torch.manual_seed(3)
+            torch.randn(8)
+
+    return Denoiser(fork), loader(*blobs(512)), {}

@@ -105,11 +105,12 @@ def _made(seen: MadeTargets) -> Findings:
 
 @check("WD124", "repeated-batch", Severity.WARNING, Repeats, implied_by=("WD122",))
 def repeated_batch(seen: Repeats) -> Findings:
-    """The same batch comes again within an epoch, or workers draw the same random numbers.
+    """The same batch comes again within an epoch, or workers or steps draw the same random numbers.
 
     **What it sees.** Up to 256 values of each of the largest tensors of the first 16 batches, compared within one
     epoch. And the attributes of the data set: a random generator that is kept there and used while loading is copied
-    into every worker.
+    into every worker. And the state of the global generator after six sampled steps of two epochs, where the first
+    one has seeded it and drawn numbers.
 
     **Why it matters.** A model trained on one batch memorises it. Workers that draw the same numbers give the same
     augmentation to different samples: less variety than believed, and nothing shows it.
@@ -148,6 +149,14 @@ def repeated_batch(seen: Repeats) -> Findings:
             if several
             else "seed the data's generator once, not per shard or item, and look at how indices are used",
             evidence={"repeated": repeated, "compared": compared, "different": kinds, "workers": seen.workers},
+        )
+    elif seen.reseeded:
+        yield repeated_batch.alert(
+            seen,
+            f"the step seeds the generator: the same random numbers in all {seen.alike} steps looked at",
+            hint="seed once before the fit (seed_everything); in the step use a torch.Generator of its own",
+            where=seen.reseeded,
+            evidence={"alike": seen.alike},
         )
     elif seen.generators and seen.workers > 1:
         yield repeated_batch.alert(

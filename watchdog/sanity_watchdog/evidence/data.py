@@ -81,6 +81,8 @@ class Repeats(Evidence):
         workers: processes that load. streaming: is the data set an iterable one?
         generators: attributes of the data set that hold a random generator and are used while loading, where no
             function of the user's seeds the workers.
+        reseeded: line that draws after each step has set the global generator to the same state; empty for none.
+        alike: steps at whose end it was in that state.
     """
 
     batches: tuple[tuple[int, int, int], ...] = ()
@@ -89,6 +91,8 @@ class Repeats(Evidence):
     workers: int = 0
     streaming: bool = False
     generators: tuple[str, ...] = ()
+    reseeded: str = ""
+    alike: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,7 @@ from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
 from .progress import Progress
 from .ranks import Ranks
+from .reseeding import ReseedingWatch
 from .runtime import Runtime
 from .saturation import SaturationWatch
 from .scaler import ScalerWatch
@@ -42,6 +43,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Data,
     Progress,
     MadeTargetsObserver,
+    ReseedingWatch,
     DependenceWatch,
     HalfWatch,
     ScalerWatch,
