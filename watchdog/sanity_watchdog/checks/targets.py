@@ -51,7 +51,7 @@ def bad_targets(seen: TargetRange) -> Findings:
 
     **Limits.** Labels that are wrong but inside the range cannot be seen. Between samples only the range is kept.
 
-    **Sources.** PyTorch's documentation of each loss; Humbatova et al., Taxonomy of Real Faults in Deep Learning Systems.
+    **Sources.** PyTorch's documentation of each loss; Humbatova et al., Taxonomy of Real Faults in Deep Learning.
     """
     severity, message, hint = _fault(seen)
     if message:
