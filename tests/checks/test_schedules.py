@@ -44,6 +44,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(SWINGS,))),
     (zero_learning_rate, one(replace(DECAYED, schedule="ExponentialLR", rate=3e-9))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
+    (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=3, steps=120)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (zero_learning_rate, one(replace(ZERO, zeros=1, attempts=1))),
@@ -69,6 +70,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, used=(0.1, 0.2)),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, advances=2),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, apart=31),))),
+    (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=1, steps=120)),
+    (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=3, steps=30)),
 ]
 
 

@@ -12,6 +12,7 @@ from torch.optim import lr_scheduler as lrs
 from tests.runs import Classifier, Manual, blobs, loader
 
 from .case import Run, healthy
+from .loops import Scheduled
 
 
 class _Reaches(L.Callback):
@@ -113,3 +114,24 @@ def inner_optimizers_and_an_outer_one() -> Run:
                 super().training_step(batch, batch_idx)
 
     return Inner(), loader(*blobs(640)), {"max_epochs": 4, "max_steps": -1}
+
+
+@healthy
+def schedule_advanced_by_hand_at_the_end_of_each_epoch() -> Run:
+    def due(module: L.LightningModule) -> bool:
+        return module.trainer.is_last_batch
+
+    return Scheduled(due, lambda o: lrs.StepLR(o, 4, 0.5)), loader(*blobs()), {"max_steps": 80}
+
+
+@healthy
+def plateau_that_waits_for_its_metric_in_manual_optimisation() -> Run:
+    return Scheduled(lambda module: False, lrs.ReduceLROnPlateau), loader(*blobs()), {"max_steps": 80}
+
+
+@healthy
+def one_epoch_of_a_schedule_by_epochs_in_manual_optimisation() -> Run:
+    def due(module: L.LightningModule) -> bool:
+        return module.trainer.is_last_batch and module.current_epoch > 0
+
+    return Scheduled(due), loader(*blobs(2560)), {"max_epochs": 1, "max_steps": -1}

@@ -1,7 +1,9 @@
 """Loops, schedules and graphs that undo the training."""
 
+from collections.abc import Callable
 from typing import Any
 
+import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -96,6 +98,29 @@ def decay_of_each_epoch_at_each_step(fixed: bool) -> Run:
             return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
 
     return Decays(), loader(*blobs()), {"max_steps": 96}
+
+
+class Scheduled(Manual):
+    """Manual optimisation with a cosine, advanced where ``due`` says so."""
+
+    def __init__(self, due: Callable[[L.LightningModule], bool], schedule: Any = None) -> None:
+        super().__init__(lr=3e-3)
+        self.due, self.schedule = due, schedule or (lambda o: lrs.CosineAnnealingLR(o, 90))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        super().training_step(batch, batch_idx)
+        if self.due(self):
+            schedule: Any = self.lr_schedulers()
+            schedule.step(1.0) if isinstance(schedule, lrs.ReduceLROnPlateau) else schedule.step()
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return [optimizer], [self.schedule(optimizer)]
+
+
+@fault("WD503")
+def schedule_that_nobody_advances(fixed: bool) -> Run:
+    return Scheduled(lambda module: fixed), loader(*blobs()), {"max_steps": 80}
 
 
 @fault("WD502", also=("WD316", "WD141"))

@@ -34,6 +34,8 @@ PERIODS = 8
 """Times that a cosine as long as the Trainer's epochs goes down and up in a run from which on it counts epochs."""
 ADVANCES = 3
 """Advances of a schedule after which its being overruled is certain."""
+IDLE_EPOCHS, IDLE_STEPS = 2, 32
+"""Whole fits at least that long show that nobody advances a schedule in manual optimisation."""
 APART = 32
 """Attempts at which the rate was another one than the schedule's."""
 
@@ -200,7 +202,8 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
 
     **What it sees.** At each optimizer step, the rate that the optimizer's only schedule last set and the rate that is
     used. An alert needs a rate that stands still while the schedule has moved at least three times, and 32 steps in a
-    row at which the two differ.
+    row at which the two differ. In manual optimisation also a schedule that nobody advanced in a whole fit of at least
+    32 steps that reached its second epoch.
 
     **Why it matters.** The schedule looks active in the configuration and in the logs of a learning-rate monitor that
     asks the schedule, and has no effect.
@@ -213,7 +216,7 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
     **When to ignore.** Where the schedule is kept for its own sake.
 
     **Limits.** Rates that move are never accused: a warm-up by hand beside a schedule by epochs is common. Two
-    schedules on one optimizer are not looked at.
+    schedules on one optimizer are not looked at. A ``ReduceLROnPlateau`` may wait for its metric.
 
     **Sources.** ``LRScheduler.get_last_lr`` against ``param_groups[i]["lr"]``; pytorch#20124 on chained schedules.
     """
@@ -226,3 +229,10 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
                 subjects=(f"optimizer {one.index}",),
                 evidence={"set": one.wanted, "used": one.used[-1], "steps": one.apart},
             )
+    if seen.idle and seen.epochs >= IDLE_EPOCHS and seen.steps >= IDLE_STEPS:
+        yield overwritten_learning_rate.alert(
+            seen,
+            f"{seen.idle[0]} was never advanced in {seen.epochs} epochs of manual optimisation",
+            hint="call self.lr_schedulers().step() where it is due, or drop the schedule",
+            evidence={"idle": len(seen.idle), "epochs": seen.epochs, "steps": seen.steps},
+        )

@@ -109,6 +109,15 @@ class Followed:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulesFollowed(Evidence):
-    """Schedules whose optimizer has no other."""
+    """Schedules whose optimizer has no other.
+
+    Attributes:
+        schedules: one entry each.
+        idle: classes of the schedules that the user has to advance by hand and never did in the whole fit.
+        epochs, steps: those that this fit has begun.
+    """
 
     schedules: tuple[Followed, ...]
+    idle: tuple[str, ...] = ()
+    epochs: int = 0
+    steps: int = 0

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..evidence.readings import Unseen
 from ..evidence.schedules import Followed, LearningRates, Rates, SchedulePlans, SchedulesFollowed
@@ -81,6 +82,8 @@ class ScheduleObserver(Observer):
     def __init__(self) -> None:
         self._tracks: dict[int, _Track] = {}
         self._order: list[_Track] = []
+        self._by_hand: dict[Any, tuple[Any, Any]] = {}
+        self._epochs = self._until = 0
 
     def start(self, run: Run, at: Moment) -> None:
         self._order = [_Track() for _ in run.optimizers]
@@ -94,6 +97,8 @@ class ScheduleObserver(Observer):
                 track.alone = len(mine) == 1
                 if run.automatic and track.interval == "step" and type(track.schedule).__name__ in DECAYS:
                     track.negligible = DECAYED
+        if not run.automatic:
+            self._by_hand = {s.scheduler: _place(s.scheduler) for s in run.schedules if _plain(s.scheduler)}
         if not run.automatic and run.schedules:
             at.emit(Unseen(codes=("WD502",), reason="schedules are advanced by hand", **at.tags()))
             return
@@ -118,8 +123,16 @@ class ScheduleObserver(Observer):
         if rates and (track.step(rates) or at.sampled):
             self._tell(at)
 
+    def epoch_end(self, at: Moment) -> None:
+        self._epochs, self._until = self._epochs + 1, at.batch
+
     def end(self, at: Moment) -> None:
         self._tell(at, ended=True)
+        steps = max((t.attempts for t in self._order), default=0)
+        idle = tuple(type(s).__name__ for s, begun in self._by_hand.items() if _place(s) == begun)
+        if idle:
+            epochs = self._epochs + (at.batch > self._until + 1)
+            at.emit(SchedulesFollowed(schedules=(), idle=idle, epochs=epochs, steps=steps, **at.tags()))
 
     def _tell(self, at: Moment, ended: bool = False) -> None:
         seen = [(i, t) for i, t in enumerate(self._order) if t.attempts]
@@ -153,3 +166,13 @@ class ScheduleObserver(Observer):
         )
         if followed:
             at.emit(SchedulesFollowed(schedules=followed, **at.tags()))
+
+
+def _place(scheduler: Any) -> tuple[Any, Any]:
+    """Where a schedule stands."""
+    return getattr(scheduler, "last_epoch", None), getattr(scheduler, "_step_count", None)
+
+
+def _plain(scheduler: Any) -> bool:
+    """Is it one of torch's that is advanced step by step or epoch by epoch, whatever a metric says?"""
+    return isinstance(scheduler, LRScheduler) and not isinstance(scheduler, ReduceLROnPlateau)
