@@ -82,6 +82,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (bad_targets, replace(LETTERS, too_long=20, zero_infinity=True)),
     (bad_targets, replace(LETTERS, longest=48, error="RuntimeError: Expected input_lengths to have value at most 24")),
     (bad_targets, replace(LETTERS, error="RuntimeError: target_lengths must be of size batch_size")),
+    (padding_in_loss, replace(TEXT, agreement=(), labelled=0.42)),
     (padding_in_loss, TokenTargets(function="ctc_loss", length=8, valid=250, padding=0.46, token=7, distinct=7)),
     (
         bad_targets,
@@ -113,6 +114,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (bad_targets, replace(BINARY, low=0.2, high=0.7)),
     (bad_targets, SIGNED),
     (bad_targets, replace(SIGNED, function="poisson_nll_loss", low=0.0, high=41.0)),
+    (padding_in_loss, replace(TEXT, agreement=(), labelled=0.2)),
     (padding_in_loss, TEXT),
     (padding_in_loss, replace(TEXT, padding=0.2)),
     (padding_in_loss, replace(TEXT, padding=0.36, token=0, inside=0.4)),

@@ -10,6 +10,7 @@ from tests.runs import Classifier, loader
 
 from .case import Run, healthy
 from .parts import cut, text, tones, walks
+from .sequences import Tagger
 
 
 def both_sides(d: int) -> nn.Sequential:
@@ -150,3 +151,28 @@ def mixture_of_one_expert() -> Run:
             return self.head((self.gate(h).softmax(-1)[..., None] * made).sum(-2).mean(1))
 
     return Classifier(Mixture(), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def label_of_padding_without_weight() -> Run:
+    ids = cut(text(), 4, 16)
+    weight = torch.tensor([0.0, 1.0, 1.0, 1.0, 1.0])
+    return Classifier(Tagger(), nn.CrossEntropyLoss(weight), lr=3e-3), loader(ids, (ids % 4 + 1) * (ids > 0)), {}
+
+
+@healthy
+def padding_left_out_by_a_mask() -> Run:
+    class Masked(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            ids, labels = batch
+            losses = F.cross_entropy(self.net(ids), labels, reduction="none")
+            return (losses * (ids > 0)).sum() / (ids > 0).sum()
+
+    ids = cut(text(), 4, 16)
+    return Masked(Tagger(), lr=3e-3), loader(ids, ids % 5), {}
+
+
+@healthy
+def labels_of_tokens_without_padding() -> Run:
+    ids = text()
+    return Classifier(Tagger(), lr=3e-3), loader(ids, ids % 5), {}

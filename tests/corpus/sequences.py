@@ -272,3 +272,24 @@ def pooling_over_an_axis_of_one(fixed: bool) -> Run:
             return self.head((self.score(h).softmax(1 if fixed else -1) * h).sum(1))
 
     return Classifier(Pooled(), lr=3e-3), loader(*tones()), {}
+
+
+class Tagger(nn.Module):
+    """A label for each token: (n, t) to scores (n, 5, t)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(48, 5)
+        self.cell = nn.LSTM(24, 24, batch_first=True, bidirectional=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.cell(self.tokens(ids))[0]).transpose(1, 2)
+
+
+@fault("WD111")
+def padding_labelled_as_a_class(fixed: bool) -> Run:
+    ids = cut(text(), 4, 16)
+    labels = ids % 5
+    if fixed:
+        labels[ids == 0] = -100
+    return Classifier(Tagger(), lr=3e-3), loader(ids, labels), {}

@@ -5,6 +5,7 @@ import math
 from ..alerts import Severity
 from ..evidence.alignments import AlignmentTargets
 from ..evidence.targets import TargetRange, TokenTargets
+from .alignments import alignment_fault
 from .check import Findings, Skip, check
 from .doubtful import RAW
 
@@ -19,8 +20,6 @@ INSIDE = 0.1
 that pads stands alone at the ends; where it also opens or closes a text there is one of it per row."""
 AGREES = 0.95
 """Share of targets that equal the ids at one offset; noise and special tokens break a few."""
-FORGIVEN = 4
-"""Samples of a batch that may be impossible under ``zero_infinity`` by chance."""
 TOKENS = 16
 """Targets and different ids that a verdict on alignment needs."""
 VARIED = 4
@@ -76,7 +75,7 @@ def bad_targets(seen: TargetRange) -> Findings:
 def _fault(seen: TargetRange) -> tuple[Severity, str, str]:
     error = Severity.ERROR
     if isinstance(seen, AlignmentTargets):
-        return _alignment_fault(seen)
+        return alignment_fault(seen)
     if seen.function in BINARY and (seen.low < 0 or seen.high > 1):
         scale = f"divide by {seen.high:g}" if seen.low == 0 else "map the labels to 0 and 1"
         return error, f"binary targets span {seen.low:g} … {seen.high:g}; they must lie in [0, 1]", scale
@@ -146,43 +145,6 @@ def _labels_fault(seen: TargetRange) -> tuple[Severity, str, str]:
     return (error, "", "") if not seen.error else _raised(seen)
 
 
-def _alignment_fault(seen: AlignmentTargets) -> tuple[Severity, str, str]:
-    error, k, blank = Severity.ERROR, seen.classes, seen.blank
-    if seen.longest > seen.steps:
-        return (
-            error,
-            f"input lengths up to {seen.longest:,}, but there are {seen.steps:,} time steps",
-            "give the lengths after the network's strides and pooling, not those of its inputs",
-        )
-    if seen.error:
-        return error, f"{seen.function} raised {seen.error}"[:99], "compare shapes and lengths with its documentation"
-    if seen.low < 0 or seen.high >= k:
-        return (
-            error,
-            f"letters span {seen.low:g} … {seen.high:g}, but there are {k:,} classes (0 … {k - 1:,})",
-            "look for padding that target_lengths counts; else give the head a class for each letter and the blank",
-        )
-    if seen.blanks:
-        padding = seen.ending > seen.blanks / 2
-        return (
-            error,
-            f"{seen.blanks:,} of {seen.valid:,} letters are {blank}, which is the blank"
-            + (f"; {seen.ending:,} of them end a target" if padding else ""),
-            f"count only the letters before the padding: target_lengths = (letters != {blank}).sum(1)"
-            if padding
-            else f"keep {blank} for the blank (count letters from {1 if blank == 0 else 0}), or pass another blank=",
-        )
-    if seen.too_long and (not seen.zero_infinity or seen.too_long >= max(FORGIVEN, seen.samples / 2)):
-        counts = "count as 0" if seen.zero_infinity else "cost infinity"
-        return (
-            error,
-            f"{seen.too_long:,} of {seen.samples:,} targets need more steps than their input has: they {counts}",
-            "lower the network's stride, check both lengths"
-            + ("" if seen.zero_infinity else ", or pass zero_infinity=True for a few such samples"),
-        )
-    return error, "", ""
-
-
 def _has_classes_last(seen: TargetRange) -> bool:
     return len(seen.input_shape) > 2 and seen.shape == seen.input_shape[:-1]
 
@@ -210,10 +172,12 @@ def _raised(seen: TargetRange) -> tuple[Severity, str, str]:
 
 @check("WD111", "padding-in-loss", Severity.WARNING, TokenTargets)
 def padding_in_loss(seen: TokenTargets) -> Findings:
-    """Padding counts as a target of the language model.
+    """Padding counts as a target.
 
     **What it sees.** The share of the targets that count which lie in runs of one and the same token at the ends of
-    rows. Above 30 % it is padding: text does not end every row in a repeated token.
+    rows. Above 30 % it is padding: text does not end every row in a repeated token. Where the targets are labels of
+    the tokens: the share of those whose token is one that stands nowhere but in such runs, of different length, if all
+    of them have one label.
 
     **Why it matters.** The network mostly learns to predict padding. The loss looks excellent because that is easy,
     and hides how little is learned about the rest.
@@ -228,7 +192,7 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
     **Limits.** A token that is a tenth of the other targets too is taken for data, as black in rasters. Padding at
     the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to the ids of an embedding
     are judged, and those of ``ctc_loss``; with ``reduction="none"`` the former only where nothing stands between them
-    and their sum.
+    and their sum. Class weights may leave padding out: with them nothing is judged.
 
     **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
     """
@@ -243,6 +207,16 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
             subjects=(seen.function,),
             where=seen.where,
             evidence={"share": seen.padding, "token": seen.token, "targets": seen.valid, "row": seen.length},
+        )
+    elif seen.labelled > PADDED:
+        yield padding_in_loss.alert(
+            seen,
+            f"{seen.labelled:.0%} of the {seen.valid:,} targets belong to padding of the input, all of one label, "
+            f"limit {PADDED:.0%}",
+            hint="set the labels of padding to ignore_index (-100), or leave these positions out with a mask",
+            subjects=(seen.function,),
+            where=seen.where,
+            evidence={"share": seen.labelled, "targets": seen.valid, "row": seen.length},
         )
 
 

@@ -75,6 +75,7 @@ class TokenTargets(Evidence):
         elsewhere: is another loss call of this step aligned one position ahead?
         padding: share of the valid targets inside a run of one token at the end of its row.
         token: that token. inside: its share of the other targets.
+        labelled: share of the valid targets whose id is padding, where all of those have one label; else 0.
         distinct: different ids. left_out: different ids where no target counts, 0 where the two do not lie alike.
     """
 
@@ -88,5 +89,6 @@ class TokenTargets(Evidence):
     padding: float = 0.0
     token: int = -1
     inside: float = 0.0
+    labelled: float = 0.0
     distinct: int = 0
     left_out: int = 0

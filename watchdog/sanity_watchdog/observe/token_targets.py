@@ -57,7 +57,8 @@ def measure(call: LossCall, trace: Trace, weighed: bool = False) -> list[Numbers
     ignore = call.arguments.get("ignore_index")
     ignore = -100 if ignore is None else int(ignore)
     found = (_beside(target.long(), ids.long(), ignore) for ids in trace.ids)
-    rest = {"padding": torch.zeros((), device=target.device)} if weighed else {}
+    weighed |= call.arguments.get("weight") is not None  # which may leave padding out
+    rest = dict.fromkeys(("padding", "labelled"), torch.zeros((), device=target.device)) if weighed else {}
     return [numbers | rest for numbers in found if numbers]
 
 
@@ -87,7 +88,21 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
         "inside": elsewhere / (valid - ending).clamp(min=1),
         "token": token,
         "valid": valid,
+        "labelled": _labelled(y, ids, counts) if y.shape == ids.shape else valid.new_zeros(()),
     }
+
+
+def _labelled(y: Tensor, ids: Tensor, counts: Tensor) -> Tensor:
+    """Share of the targets that count whose id is the padding, if all of them are one label; else 0."""
+    token = ids[:, -1].mode().values
+    same = ids == token
+    run = same.flip(1).long().cumprod(1).flip(1).bool()
+    lengths = run.sum(1)
+    alone = (same == run).all() & (lengths.amax() > lengths.amin()) & (lengths.amax() > 1)
+    low = torch.where(run, y, y.amax()).amin()
+    high = torch.where(run, y, y.amin()).amax()
+    one = (low == high) & (counts | ~run).all()
+    return torch.where(alone & one, (run & counts).sum() / counts.sum(), 0.0)
 
 
 def _different(ids: Tensor) -> Tensor:
@@ -125,6 +140,7 @@ def evidence(
                 agreement=tuple(agreement.items()),
                 padding=best["padding"] if related else 0.0,
                 inside=best["inside"],
+                labelled=max(e["labelled"] for e in varied),
                 token=int(best["token"]),
                 distinct=int(max(e["distinct"] for e in varied)),
                 left_out=int(max(varied, key=lambda e: e["0"])["left_out"]),
