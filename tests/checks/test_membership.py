@@ -44,6 +44,7 @@ FIRING = [
         frozen_by_mistake,
         Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),
     ),
+    (foreign_in_optimizer, Membership(optimizers=1, trainable=4, aliases=(("embedding.weight", "head.weight"),))),
 ]
 QUIET = [
     (outside_optimizer, Membership(optimizers=1, trainable=4)),

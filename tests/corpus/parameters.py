@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import Halves, SequenceEncoder, cnn, deep, images, tones
+from .parts import Halves, SequenceEncoder, cnn, deep, images, text, tones
 
 
 class Toggled(Classifier):
@@ -261,3 +261,27 @@ def weights_clamped_to_nothing(fixed: bool) -> Run:
                     p.clamp_(-limit, limit)
 
     return Clamping(deep(2)), loader(*blobs()), {}
+
+
+class Tied(nn.Module):
+    """Next tokens, with one matrix for embedding and head: (n, t) to scores (n, v, t)."""
+
+    def __init__(self, v: int = 48) -> None:
+        super().__init__()
+        self.token, self.head = nn.Embedding(v, 24), nn.Linear(24, v, bias=False)
+        self.cell = nn.GRU(24, 24, batch_first=True)
+        nn.init.normal_(self.token.weight, std=0.05)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.cell(self.token(ids))[0]).transpose(1, 2)
+
+
+@fault("WD312")
+def tied_by_data(fixed: bool) -> Run:
+    net = Tied()
+    if fixed:
+        net.head.weight = net.token.weight
+    else:
+        net.head.weight.data = net.token.weight.data
+    ids = text()
+    return Classifier(net, lr=3e-3), loader(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), {}

@@ -60,7 +60,8 @@ def foreign_in_optimizer(seen: Membership) -> Findings:
     """An optimizer holds trainable tensors that are not the module's and never get a gradient.
 
     **What it sees.** Tensors in the optimizers' groups that require a gradient, belong to no registered module, and
-    have no gradient after the first backward.
+    have no gradient after the first backward. Two parameters that lie in one memory and both get gradients are a
+    warning: ties made with ``.data``.
 
     **Why it matters.** The optimizer steps copies, or parameters that were replaced after it was made: what the loss
     uses stays as it is.
@@ -93,6 +94,16 @@ def foreign_in_optimizer(seen: Membership) -> Findings:
                 "same_shape_as_the_module's": len(twins),
                 "shape": str(first.shape),
             },
+        )
+    if seen.aliases:
+        one, other = seen.aliases[0]
+        yield foreign_in_optimizer.alert(
+            seen,
+            f"{one} and {other} are two parameters in one memory: each step changes it twice"[:99],
+            severity=Severity.WARNING,
+            hint="tie the parameter itself, not its data: self.head.weight = self.embedding.weight",
+            subjects=[name for pair in seen.aliases for name in pair],
+            evidence={"pairs": len(seen.aliases)},
         )
 
 

@@ -65,6 +65,7 @@ class Membership(Evidence):
         trainable: trainable parameters of the module.
         missing: those that got a gradient and are in no optimizer.
         foreign: tensors that only an optimizer knows.
+        aliases: names of pairs of parameters that got gradients, lie in the same memory and are held by optimizers.
     """
 
     optimizers: int
@@ -72,6 +73,7 @@ class Membership(Evidence):
     automatic: bool = True
     missing: tuple[Member, ...] = ()
     foreign: tuple[Foreign, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
@@ -13,7 +14,7 @@ from ..evidence.readings import Unseen
 from .leaves import homes, leaves
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer, in_samples
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sharding import local
 
@@ -155,6 +156,7 @@ class MembershipObserver(Observer):
             automatic=run.automatic,
             missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
             foreign=tuple(foreign),
+            aliases=_aliases({n: p for n, p in named.items() if id(p) in held and id(p) in used}),
         )
 
     def _reached(self, at: Moment, run: Run, least: int) -> Reached:
@@ -214,6 +216,18 @@ def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:
         automatic=run.automatic,
         hidden=found.hidden,
     )
+
+
+def _aliases(named: dict[str, Tensor]) -> tuple[tuple[str, str], ...]:
+    """Pairs of different parameters whose elements are the same memory."""
+    first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[str, Tensor]] = {}
+    found = []
+    for name, p in named.items():
+        if p.requires_grad and p.numel() and is_plain(p) and p.layout is torch.strided and p.data_ptr():  # 0 on a TPU
+            before, other = first.setdefault((p.data_ptr(), tuple(p.shape), p.stride()), (name, p))
+            if other is not p:
+                found.append((before, name))
+    return tuple(found)
 
 
 def _member(name: str, parameter: Tensor, owner: nn.Module | None) -> Member:
