@@ -9,7 +9,16 @@ from sanity_watchdog.checks.membership import (
     unregistered_module,
     without_gradient,
 )
-from sanity_watchdog.evidence.membership import Foreign, Frozen, LossLeaves, Member, Membership, Reached, Stranger
+from sanity_watchdog.evidence.membership import (
+    Foreign,
+    Frozen,
+    LossLeaves,
+    Member,
+    Membership,
+    Reached,
+    Shared,
+    Stranger,
+)
 
 WEIGHT, BIAS = Member("net.0.weight", 640, True), Member("net.0.bias", 32, False)
 STILL = Member("backbone.weight", 640, True, evaluating=True)
@@ -45,11 +54,14 @@ FIRING = [
         Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),
     ),
     (foreign_in_optimizer, Membership(optimizers=1, trainable=4, aliases=(("embedding.weight", "head.weight"),))),
+    (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[2:], nested=True),))),
+    (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[:1]),))),
 ]
 QUIET = [
     (outside_optimizer, Membership(optimizers=1, trainable=4)),
     (outside_optimizer, Membership(optimizers=0, trainable=4, missing=(WEIGHT,))),
     (foreign_in_optimizer, Membership(optimizers=1, trainable=4, missing=(WEIGHT,))),
+    (foreign_in_optimizer, Membership(optimizers=2, trainable=4)),
     (unregistered_module, LossLeaves(leaves=4)),
     (unregistered_module, LossLeaves(leaves=4, hidden="a reentrant checkpoint hides its part of the graph")),
     (without_gradient, Reached(attempts=12, elements=1100, matrices=3)),

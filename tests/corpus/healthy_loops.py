@@ -135,3 +135,64 @@ def one_epoch_of_a_schedule_by_epochs_in_manual_optimisation() -> Run:
         return module.trainer.is_last_batch and module.current_epoch > 0
 
     return Scheduled(due), loader(*blobs(2560)), {"max_epochs": 1, "max_steps": -1}
+
+
+class TwoOptimizers(Classifier):
+    """Two optimizers in manual optimisation, of which ``turn`` gives those that step in a batch."""
+
+    def __init__(self, build: Any, turn: Any) -> None:
+        super().__init__()
+        self.build, self.turn, self.automatic_optimization = build, turn, False
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for i in self.turn(self, batch_idx):
+            optimizer: Any = self.optimizers()[i]
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch, batch_idx))
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return self.build(self)
+
+
+@healthy
+def the_head_alone_in_every_other_batch() -> Run:
+    def build(module: Any) -> Any:
+        return [Adam(module.parameters(), 3e-3), Adam(module.net[2].parameters(), 3e-3)]
+
+    return TwoOptimizers(build, lambda module, i: [i % 2]), loader(*blobs()), {}
+
+
+@healthy
+def two_optimizers_of_the_same_parameters() -> Run:
+    def build(module: Any) -> Any:
+        return [Adam(module.parameters(), 3e-3), SGD(module.parameters(), 1e-2)]
+
+    return TwoOptimizers(build, lambda module, i: [0, 1]), loader(*blobs()), {}
+
+
+@healthy
+def shared_body_in_the_optimizers_of_two_heads() -> Run:
+    class Heads(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            self.body, self.head, self.critic = nn.Linear(20, 32), nn.Linear(32, 10), nn.Linear(32, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x, y = batch
+            first, second = self.optimizers()
+            self.update(first, nn.functional.cross_entropy(self.head(self.body(x).relu()), y))
+            error = self.critic(self.body(x).relu()).squeeze(1) - y / 5 + 1
+            self.update(second, error.square().mean())
+
+        def update(self, optimizer: Any, loss: Any) -> None:
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            shared = list(self.body.parameters())
+            return [Adam([*shared, *head.parameters()], 1e-3) for head in (self.head, self.critic)]
+
+    return Heads(), loader(*blobs()), {}

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import lightning as L
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,6 +39,40 @@ class Toggled(Classifier):
 
     def configure_optimizers(self) -> Any:
         return [Adam(self.net[0].parameters(), 3e-3), Adam(self.net[2].parameters(), 3e-3)]
+
+
+class Adversaries(L.LightningModule):
+    """A generator and a discriminator, in manual optimisation; ``split`` gives the parameters of each optimizer."""
+
+    def __init__(self, split: Callable[[Any], tuple[Any, ...]]) -> None:
+        super().__init__()
+        self.split, self.automatic_optimization = split, False
+        self.generator = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 20))
+        self.discriminator = nn.Sequential(nn.Linear(20, 32), nn.LeakyReLU(0.2), nn.Linear(32, 1))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        real, *judges = batch[0], *self.optimizers()
+        fake = self.generator(torch.randn(len(real), 8))
+        told = F.softplus(-self.discriminator(real)) + F.softplus(self.discriminator(fake.detach()))
+        self.update(judges[1], told.mean())
+        self.update(judges[0], F.softplus(-self.discriminator(fake)).mean())
+
+    def update(self, optimizer: Any, loss: Tensor) -> None:
+        optimizer.zero_grad()
+        self.manual_backward(loss)
+        optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [Adam(parameters, 2e-4) for parameters in self.split(self)]
+
+
+@fault("WD312")
+def generator_that_also_trains_the_discriminator(fixed: bool) -> Run:
+    def split(module: Any) -> tuple[Any, ...]:
+        part = module.generator if fixed else module
+        return part.parameters(), module.discriminator.parameters()
+
+    return Adversaries(split), loader(blobs(640)[0]), {}
 
 
 @fault("WD315", also=("WD506", "WD314"))

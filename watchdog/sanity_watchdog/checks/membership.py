@@ -57,14 +57,16 @@ def _largest_first(members: list[Member]) -> list[str]:
 
 @check("WD312", "foreign-in-optimizer", Severity.ERROR, Membership)
 def foreign_in_optimizer(seen: Membership) -> Findings:
-    """An optimizer holds trainable tensors that are not the module's and never get a gradient.
+    """An optimizer holds trainable tensors that are not the module's, or those of another optimizer.
 
     **What it sees.** Tensors in the optimizers' groups that require a gradient, belong to no registered module, and
     have no gradient after the first backward. Two parameters that lie in one memory and both get gradients are a
-    warning: ties made with ``.data``.
+    warning: ties made with ``.data``. And parameters that two optimizers step with a gradient in the same batch: a
+    warning where one holds all that trains and the other one a part of it, a note for other overlaps.
 
     **Why it matters.** The optimizer steps copies, or parameters that were replaced after it was made: what the loss
-    uses stays as it is.
+    uses stays as it is. A generator's optimizer that was given ``self.parameters()`` also trains the discriminator to
+    be fooled.
 
     **How to fix.** Build the optimizer last, from the module that trains::
 
@@ -73,9 +75,11 @@ def foreign_in_optimizer(seen: Membership) -> Findings:
 
     ``weight_norm``, ``fully_shard`` and a replaced head make new parameters: apply them before the optimizer is built.
 
-    **When to ignore.** Where a part outside the module joins the loss only later.
+    **When to ignore.** Where a part outside the module joins the loss only later, or two losses are meant to train one
+    part by an optimizer each.
 
-    **Limits.** Foreign tensors that do get a gradient are a matter of WD313.
+    **Limits.** Two optimizers of the same parameters are taken as phases. Foreign tensors that do get a gradient are a
+    matter of WD313.
 
     **Sources.** PyTorch's documentation of ``torch.optim``: parameters have to be the same objects during the run.
     """
@@ -104,6 +108,19 @@ def foreign_in_optimizer(seen: Membership) -> Findings:
             hint="tie the parameter itself, not its data: self.head.weight = self.embedding.weight",
             subjects=[name for pair in seen.aliases for name in pair],
             evidence={"pairs": len(seen.aliases)},
+        )
+    for pair in sorted(seen.shared, key=lambda s: not s.nested)[:1]:
+        yield foreign_in_optimizer.alert(
+            seen,
+            f"optimizer {pair.first} holds all that trains, the {len(pair.names)} parameters of {pair.second} too"
+            if pair.nested
+            else f"optimizers {pair.first} and {pair.second} both step {len(pair.names)} parameters in each batch",
+            severity=Severity.WARNING if pair.nested else Severity.INFO,
+            hint="give each optimizer the parameters of its own part, not self.parameters()"
+            if pair.nested
+            else "give a shared part to one of them, or sum the losses for one step, unless two updates are meant",
+            subjects=pair.names,
+            evidence={"shared": len(pair.names), "first": pair.first, "second": pair.second},
         )
 
 

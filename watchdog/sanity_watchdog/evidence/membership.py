@@ -38,6 +38,22 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """Parameters that two optimizers hold and both step with a gradient in the same batch.
+
+    Attributes:
+        first, second: numbers of the optimizers; the first one holds more.
+        names: of the parameters.
+        nested: does the first one hold everything that trains, and the second one nothing else than a part of it?
+    """
+
+    first: int
+    second: int
+    names: tuple[str, ...]
+    nested: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Stranger:
     """A trainable leaf of the loss that no module has registered.
 
@@ -64,7 +80,7 @@ class Membership(Evidence):
         optimizers: number of optimizers. automatic: automatic optimisation?
         trainable: trainable parameters of the module.
         missing: those that got a gradient and are in no optimizer.
-        foreign: tensors that only an optimizer knows.
+        foreign: tensors that only an optimizer knows. shared: parameters that several optimizers step.
         aliases: names of pairs of parameters that got gradients, lie in the same memory and are held by optimizers.
     """
 
@@ -74,6 +90,7 @@ class Membership(Evidence):
     missing: tuple[Member, ...] = ()
     foreign: tuple[Foreign, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
+    shared: tuple[Shared, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,7 @@ from .names import parameter_owners, plain_name
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sharding import local
+from .sharing import Sharing
 
 WATCHED = 32
 """Attempts in which the presence of gradients is looked at every time; later only at samples."""
@@ -48,6 +49,7 @@ class MembershipObserver(Observer):
         self._frozen_at_start: set[str] = set()
         self._shards: dict[str, Tensor] = {}
         self._left_toggled = 0
+        self._sharing = Sharing()
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -81,6 +83,8 @@ class MembershipObserver(Observer):
         self._note(at)
         if not self._told:
             self._moved.update(id(p) for p in _parameters(optimizer) if p.grad is not None)
+            if len(run.optimizers) > 1:
+                self._sharing.note(optimizer, at.batch)
         self._attempts[id(optimizer)] = attempts = self._attempts.get(id(optimizer), 0) + 1
         if self._told and attempts > WINDOW and not at.sampled:
             return
@@ -157,6 +161,7 @@ class MembershipObserver(Observer):
             missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
             foreign=tuple(foreign),
             aliases=_aliases({n: p for n, p in named.items() if id(p) in held and id(p) in used}),
+            shared=tuple(self._sharing.between(run.optimizers, named)),
         )
 
     def _reached(self, at: Moment, run: Run, least: int) -> Reached:

@@ -1,0 +1,39 @@
+"""Parameters that several optimizers step in the same batch."""
+
+from collections.abc import Iterator, Mapping
+from itertools import permutations
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..evidence.membership import Shared
+
+MOST = 8
+"""Optimizers that are compared with each other."""
+
+
+class Sharing:
+    """Which parameters each optimizer stepped with a gradient, and in which batches."""
+
+    def __init__(self) -> None:
+        self._used: dict[int, set[int]] = {}
+        self._batches: dict[int, set[int]] = {}
+
+    def note(self, optimizer: Optimizer, batch: int) -> None:
+        """It is about to step."""
+        used = self._used.setdefault(id(optimizer), set())
+        used.update(id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        self._batches.setdefault(id(optimizer), set()).add(batch)
+
+    def between(self, optimizers: tuple[Optimizer, ...], named: Mapping[str, Tensor]) -> Iterator[Shared]:
+        """Pairs of optimizers that stepped the same parameters of ``named`` in one batch, unless they hold the same."""
+        held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers[:MOST]]
+        everything = {id(p) for p in named.values() if p.requires_grad}
+        for i, j in permutations(range(len(held)), 2):
+            a, b = id(optimizers[i]), id(optimizers[j])
+            if (len(held[i]), j) <= (len(held[j]), i) or held[i] == held[j]:
+                continue
+            both = self._used.get(a, set()) & self._used.get(b, set())
+            names = tuple(n for n, p in named.items() if id(p) in both)
+            if names and self._batches[a] & self._batches[b]:
+                yield Shared(i, j, names, held[i] >= everything and held[j] < held[i])
