@@ -43,6 +43,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (input_ignored, replace(SEPARATE, connected=False)),
     (input_ignored, replace(SEPARATE, inverted="model.py:12", reason="hooks on the graph")),
     (input_ignored, replace(SEPARATE, lone="model.py:14")),
+    (mixed_samples, replace(SEPARATE, placed="model.py:16")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, SEPARATE),

@@ -130,3 +130,21 @@ def value_of_the_next_state_as_a_column(fixed: bool) -> Run:
 
     state, reward = line()
     return Values(mlp(12, 1), lr=3e-3), loader(state, reward, state + 0.1 * torch.randn_like(state)), {}
+
+
+@fault("WD131")
+def positions_along_the_batch(fixed: bool) -> Run:
+    class Placed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
+            self.block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
+            self.register_buffer("places", torch.randn(200, 1, 24) * 0.3)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            h = self.tokens(ids)
+            h = h + (self.places[: h.size(1)].transpose(0, 1) if fixed else self.places[: h.size(0)])
+            return self.head(self.block(h).mean(1))
+
+    ids = text()
+    return Classifier(Placed(), lr=3e-3), loader(ids, ids[:, 3] % 4), {}

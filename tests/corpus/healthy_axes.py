@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
-from .parts import images, line, text, walks
+from .parts import images, line, text, tones, walks
 
 
 @healthy
@@ -171,3 +171,39 @@ def attention_between_data_points() -> Run:
 @healthy
 def attention_between_data_points_by_hand() -> Run:
     return Classifier(AmongSamples(by_hand=True), lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def positions_of_batches_with_time_first() -> Run:
+    """Ready batches (time, batch): the positions are cut to the first axis, which is time."""
+
+    class Words(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Embedding(48, 24), lr=3e-3)
+            self.block, self.head = nn.TransformerEncoderLayer(24, 3, 48, 0.0), nn.Linear(24, 48)
+            self.register_buffer("places", torch.randn(200, 1, 24) * 0.3)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            h = self.net(x)
+            h = self.block(h + self.places[: len(h)], nn.Transformer.generate_square_subsequent_mask(len(h)))
+            return F.cross_entropy(self.head(h).flatten(0, 1), y.flatten())
+
+    rows = text(n=20, t=25 * 12 + 1).T
+    parts = [(rows[i : i + 25], rows[i + 1 : i + 26]) for i in range(0, 25 * 12, 25)]
+    return Words(), DataLoader(parts, batch_size=None), {}
+
+
+@healthy
+def recurrence_over_ready_batches_with_time_first() -> Run:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRU(8, 24), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(x)[0][-1])
+
+    x, y = tones()
+    parts = [(x[i : i + 16].transpose(0, 1).contiguous(), y[i : i + 16]) for i in range(0, len(x), 16)]
+    return Classifier(Last(), lr=3e-3), DataLoader(parts, batch_size=None), {}

@@ -47,7 +47,8 @@ def mixed_samples(seen: Dependence) -> Findings:
     influence above 10⁻⁴ of the sample's own. Where every view and reshape of data and targets could be followed, it
     alerts as well when scores of two samples depend on others and not on their own; behind a reshape that exchanges the
     axis of the samples one is enough, or two others beside its own. Where the batch enters a recurrent layer or
-    attention first, its axes are compared with ``batch_first``.
+    attention first, its axes are compared with ``batch_first``. A table (positions, 1, features) that is cut at the
+    number of samples and added to (samples, time, features) gives each sample the code of its place in the batch.
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.
@@ -65,7 +66,8 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
     functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. Of a batch
-    whose first axis is time the loader's batch size tells.
+    whose first axis is time the loader's batch size tells; without one (ready batches) there must be a target for each
+    sample.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
     """
@@ -76,6 +78,15 @@ def mixed_samples(seen: Dependence) -> Findings:
             f"{seen.sequential} takes the {seen.samples} samples for the steps of one sequence: batch_first=False",
             hint="batch_first=True, or give it (time, batch, features)",
             where=seen.where,
+            evidence={"samples": seen.samples},
+        )
+    elif seen.placed:
+        yield mixed_samples.alert(
+            seen,
+            f"a table of positions, cut to the {seen.samples or 'number of'} samples, is added along the batch",
+            hint="cut it to the length of the sequence and lay it along time: pe[:x.size(1)].transpose(0, 1)",
+            severity=Severity.WARNING,
+            where=seen.placed,
             evidence={"samples": seen.samples},
         )
     elif seen.reason or seen.mixing_reason:

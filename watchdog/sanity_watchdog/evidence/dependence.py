@@ -43,6 +43,7 @@ class Dependence(Evidence):
         sequential: the recurrent function that takes the axis of the batch for that of time, empty for none.
         suspects: operations of the step that may be why, in their order.
         inverted: line of attention whose padding mask hides the tokens and keeps the padding; empty for none.
+        placed: line of an addition of a table of positions whose axis is that of the samples; empty for none.
         lone: line of a softmax over an axis of length one whose result weighs positions; empty for none.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
     """
@@ -65,6 +66,7 @@ class Dependence(Evidence):
     sequential: str = ""
     suspects: tuple[Suspect, ...] = ()
     inverted: str = ""
+    placed: str = ""
     lone: str = ""
     reason: str = ""
     mixing_reason: str = ""

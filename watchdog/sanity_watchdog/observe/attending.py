@@ -8,7 +8,7 @@ from torch import Tensor
 from .calls import Trace
 from .facts import Fact
 from .observer import is_plain
-from .operations import VIEWS
+from .operations import ADDS, VIEWS
 from .site import user_line
 from .together import Together
 
@@ -23,16 +23,18 @@ MASKS = 4
 
 
 class Attending:
-    """Follows the operations on values made from the batch, in one step on so many samples.
+    """Follows the operations on values made from the batch, in one step on so many samples; ``drawn``: by the loader.
 
     Attributes:
         together: attention between samples that is meant.
+        placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
     """
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, drawn: int) -> None:
         self.together = Together(samples)
-        self.lone = ""
+        self.lone = self.placed = ""
+        self._drawn = drawn if drawn == samples else 0
         self._weights: dict[int, tuple[Tensor, str]] = {}
         self._masks: list[tuple[str, Tensor, list[Tensor]]] = []
 
@@ -44,6 +46,8 @@ class Attending:
         given = args[0] if args and isinstance(args[0], Tensor) else None
         if given is None:
             return
+        if name in ADDS and len(args) > 1 and not self.placed:
+            self.placed = user_line() if self._is_cut_to_samples(given, args[1]) else ""
         if name == "multi_head_attention_forward":
             self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
         elif name == "softmax" and first.is_raw and given.ndim > 2 and given.shape[-1] == 1:
@@ -52,6 +56,15 @@ class Attending:
                 self._weights[id(out)] = out, user_line()
         elif self._weights and not self.lone:
             self._weigh(name, args, kwargs, out)
+
+    def _is_cut_to_samples(self, sequences: Tensor, cut: Any) -> bool:
+        """Is a table (positions, 1, features), cut at the number of samples, spread over (samples, time, features)?"""
+        table = cut._base if isinstance(cut, Tensor) and cut.storage_offset() == 0 else None
+        if table is None or sequences.ndim != 3 or not (cut.ndim == table.ndim == 3 and is_plain(cut)):
+            return False
+        samples, length, width = sequences.shape
+        whole = table.is_leaf and table.shape[1:] == cut.shape[1:] == (1, width)
+        return whole and len(cut) == samples == self._drawn not in (1, length) and length <= len(table) > samples
 
     def _weigh(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         where = next((w[1] for a in args if (w := self._weights.get(id(a))) is not None and w[0] is a), "")

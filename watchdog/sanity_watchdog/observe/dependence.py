@@ -41,7 +41,7 @@ class DependenceWatch(FirstLossObserver):
         trace, tags = at.trace, at.tags()
         attending = trace.attending if trace is not None else None
         if attending is not None:
-            tags |= {"inverted": attending.turned_round(), "lone": attending.lone}
+            tags |= {"inverted": attending.turned_round(), "lone": attending.lone, "placed": attending.placed}
         if trace is None or not trace.followed:
             compiled = trace is not None and trace.compiled
             return Dependence(reason="compiled step" if compiled else "the step was not followed", **tags)
@@ -50,11 +50,13 @@ class DependenceWatch(FirstLossObserver):
         call, told = _call(trace, loss), dict(tags)
         if call is None or not trace.frontier:
             return Dependence(**tags)
-        samples = size_of(at.data, first_size(at.run.loaders))
+        drawn = first_size(at.run.loaders)
+        samples = size_of(at.data, drawn)
+        sure = bool(drawn) or call.target.numel() == samples
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
         tags |= {
-            "sequential": batch_as_time(trace.frontier, samples, at.run.module),
+            "sequential": batch_as_time(trace.frontier, samples, at.run.module) if sure else "",
             "suspects": tuple(s.named(at.run.module) for s in trace.suspects if not s.is_cleared(at.run.module)),
         }
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
@@ -71,6 +73,7 @@ class DependenceWatch(FirstLossObserver):
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
         meant = attending.together.reason if attending is not None else ""
+        meant = meant if sure else "ready batches, whose axis of the samples is not known"
         mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
         try:
             found = self._ask(trace, call, samples, set(behind), bool(mixing))
