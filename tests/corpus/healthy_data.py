@@ -202,3 +202,14 @@ def fixed_noise_beside_fresh_noise() -> Run:
             torch.randn(8)
 
     return Denoiser(fork), loader(*blobs(512)), {}
+
+
+@healthy
+def label_of_a_bag_stored_for_each_of_its_samples() -> Run:
+    class Squeezing(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(x[0]), y[0])
+
+    items = [(x, torch.full((len(x),), y)) for x, y in bags()]
+    return Squeezing(mlp(k=2)), DataLoader(items, batch_size=1, shuffle=True), {}

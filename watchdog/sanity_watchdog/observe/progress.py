@@ -63,11 +63,9 @@ class Progress(Observer):
         self._scores = Scores()
         self._seen = Seen()
         self._samples = 0
-        self._counted = -1
-        self._asked = -1
+        self._counted = self._asked = -1
         self._returned = True
-        self._over = self._failed = False
-        self._on_host = False
+        self._over = self._failed = self._on_host = False
         self._read: dict[int, float] = {}
 
     def start(self, run: Run, at: Moment) -> None:
@@ -188,7 +186,7 @@ class Progress(Observer):
         if any(name.startswith("sum ") for name in read):
             yield self._finiteness(read, losses, tags)
         yield from self._losses(losses, sizes, at)
-        yield from self._labels(read, at)
+        yield from self._labels(read, sizes, at)
         newest = [max(column) for column in read.values() if column]
         if self._returned and not (seen.count or "loss" in read):
             self._returned = False
@@ -268,11 +266,14 @@ class Progress(Observer):
             **at.tags(),
         )
 
-    def _labels(self, read: Mapping[str, Mapping[int, float]], at: Moment) -> Iterator[Evidence]:
+    def _labels(
+        self, read: Mapping[str, Mapping[int, float]], sizes: tuple[int, ...], at: Moment
+    ) -> Iterator[Evidence]:
         labels: Labels = self._scores.labels
         lows, highs = read.get("label low", {}), read.get("label high", {})
         for batch in lows:
-            self._seen.order.append((labels.counts[batch % len(labels.counts)], lows[batch], highs[batch]))
+            size = min(sizes[batch % len(sizes)], labels.counts[batch % len(labels.counts)])
+            self._seen.order.append((size, lows[batch], highs[batch]))
             labels.remember(batch, lows[batch], highs[batch])
         if labels.column is None:
             return
