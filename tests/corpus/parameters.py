@@ -286,7 +286,7 @@ def decay_that_eats_the_weights(fixed: bool) -> Run:
     return Classifier(cnn(), optimizer=SGD, lr=0.05, weight_decay=decay), loader(*images()), {}
 
 
-@fault("WD319", also=("WD141", "WD301"))
+@fault("WD319", "WD301", also=("WD141",))
 def weights_clamped_to_nothing(fixed: bool) -> Run:
     class Clamping(Classifier):
         def on_train_batch_end(self, *_: Any) -> None:
