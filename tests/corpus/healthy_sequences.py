@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.runs import Classifier, loader
 
 from .case import Run, healthy
-from .parts import cut, text, tones, walks
+from .parts import Attending, cut, text, tones, walks
 from .sequences import Tagger
 
 
@@ -119,20 +119,12 @@ def convolutions_cut_at_the_end() -> Run:
 def tokens_hidden_at_random_behind_a_padding_mask() -> Run:
     """Most tokens are hidden on purpose, and the padding as well."""
 
-    class Sparse(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
-            block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
-            self.blocks = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            hidden = (torch.rand(ids.shape) < 0.7) | (ids == 0)
-            hidden[:, 0] = False
-            return self.head(self.blocks(self.tokens(ids), src_key_padding_mask=hidden)[:, 0])
-
     ids = cut(text(), 8, 20)
-    return Classifier(Sparse(), lr=3e-3), loader(ids, ids[:, 0] % 4), {}
+    return (
+        Classifier(Attending(lambda ids: (torch.rand(ids.shape) < 0.7) | (ids == 0)), lr=3e-3),
+        loader(ids, ids[:, 0] % 4),
+        {},
+    )
 
 
 @healthy

@@ -78,26 +78,28 @@ def player_whose_step_was_forgotten(fixed: bool) -> Run:
     return Game(), loader(torch.randn(512, 2) + 1), {"max_steps": 60}
 
 
+class Planned(Classifier):
+    """A schedule that Lightning advances at each ``interval``."""
+
+    def __init__(self, schedule: Callable[[Any], Any], interval: str) -> None:
+        super().__init__(lr=3e-3)
+        self.schedule, self.interval = schedule, interval
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return [optimizer], [{"scheduler": self.schedule(optimizer), "interval": self.interval}]
+
+
 @fault("WD501", also=("WD316", "WD141"))
 def decay_that_ends_too_early(fixed: bool) -> Run:
-    class Decays(Classifier):
-        def configure_optimizers(self) -> Any:
-            optimizer = Adam(self.parameters(), 3e-3)
-            schedule = lrs.LinearLR(optimizer, 1.0, 0.0, total_iters=200 if fixed else 6)
-            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
-
-    return Decays(), loader(*blobs()), {}
+    linear = lambda o: lrs.LinearLR(o, 1.0, 0.0, total_iters=200 if fixed else 6)  # noqa: E731
+    return Planned(linear, "step"), loader(*blobs()), {}
 
 
 @fault("WD501", also=("WD316", "WD141"))
 def decay_of_each_epoch_at_each_step(fixed: bool) -> Run:
-    class Decays(Classifier):
-        def configure_optimizers(self) -> Any:
-            optimizer = Adam(self.parameters(), 3e-3)
-            schedule = lrs.ExponentialLR(optimizer, 0.8)
-            return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
-
-    return Decays(), loader(*blobs()), {"max_steps": 96}
+    module = Planned(lambda o: lrs.ExponentialLR(o, 0.8), "epoch" if fixed else "step")
+    return module, loader(*blobs()), {"max_steps": 96}
 
 
 class Scheduled(Manual):
@@ -125,13 +127,8 @@ def schedule_that_nobody_advances(fixed: bool) -> Run:
 
 @fault("WD502", also=("WD316", "WD141"))
 def cosine_over_epochs_at_each_step(fixed: bool) -> Run:
-    class Cosine(Classifier):
-        def configure_optimizers(self) -> Any:
-            optimizer = Adam(self.parameters(), 3e-3)
-            schedule = lrs.CosineAnnealingLR(optimizer, 5)
-            return [optimizer], [{"scheduler": schedule, "interval": "epoch" if fixed else "step"}]
-
-    return Cosine(), loader(*blobs()), {"max_epochs": 5}
+    module = Planned(lambda o: lrs.CosineAnnealingLR(o, 5), "epoch" if fixed else "step")
+    return module, loader(*blobs()), {"max_epochs": 5}
 
 
 @fault("WD316", also=("WD141", "WD205"))

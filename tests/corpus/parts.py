@@ -1,6 +1,7 @@
 """Data and networks that several families of cases share."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -88,6 +89,26 @@ class SequenceEncoder(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.outlet(self.blocks(self.inlet(x)).mean(1))
+
+
+class Attending(nn.Module):
+    """Transformer over token ids that scores the first place: (n, t) to (n, 4).
+
+    Args:
+        hidden: from the ids, which keys nobody sees; the first one always is.
+    """
+
+    def __init__(self, hidden: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
+        block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
+        self.blocks = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        hidden = self.hidden(ids)
+        hidden[:, 0] = False
+        return self.head(self.blocks(self.tokens(ids), src_key_padding_mask=hidden)[:, 0])
 
 
 class Decoder(nn.Module):

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, loader
 
 from .case import Run, fault
-from .parts import Decoder, Language, SequenceEncoder, cut, text, tones, walks
+from .parts import Attending, Decoder, Language, SequenceEncoder, cut, text, tones, walks
 
 
 @fault("WD111")
@@ -244,20 +244,8 @@ def tags_mostly_outside(fixed: bool) -> Run:
 
 @fault("WD133")
 def padding_mask_turned_round(fixed: bool) -> Run:
-    class Attending(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tokens, self.head = nn.Embedding(48, 24), nn.Linear(24, 4)
-            block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True)
-            self.blocks = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
-
-        def forward(self, ids: Tensor) -> Tensor:
-            hidden = ids == 0 if fixed else ids != 0
-            hidden[:, 0] = False
-            return self.head(self.blocks(self.tokens(ids), src_key_padding_mask=hidden)[:, 0])
-
     ids = cut(text(), 8, 20)
-    return Classifier(Attending(), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
+    return Classifier(Attending(lambda ids: ids == 0 if fixed else ids != 0), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
 
 
 @fault("WD133")

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..evidence.alignments import AlignmentLoss, AlignmentTargets
 from ..evidence.base import Evidence
 from ..evidence.targets import TokenTargets
-from .bounded import LIMIT, Numbers, few_rows
+from .bounded import LIMIT, Numbers, distinct, few_rows
 from .calls import LossCall
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def _letters(y: Tensor, sizes: Tensor, inputs: Tensor, blank: int) -> Numbers:
     run = ending.sum(1)
     padding = (run > 1) & (run < sizes) & (last[:, 0] == token)  # a row of nothing else is data
     runs = run.where(padding, 0).sum()
-    ordered = y.where(counts, blank).reshape(-1).sort().values
     is_blank = (y == blank) & counts
     return {
         "label_low": y.where(counts, bounds.max).amin(),
@@ -107,7 +106,7 @@ def _letters(y: Tensor, sizes: Tensor, inputs: Tensor, blank: int) -> Numbers:
         "too_long": (sizes + twice.sum(1) > inputs).sum(),
         "token": token,
         "runs": runs,
-        "distinct": 1 + (ordered[1:] != ordered[:-1]).sum(),
+        "distinct": distinct(y.where(counts, blank)),
         "width": sizes.amax(),
     }
 

@@ -35,6 +35,12 @@ def thinned(values: Tensor) -> Tensor:
     return flat[:: max(1, flat.numel() // LIMIT)]
 
 
+def distinct(values: Tensor) -> Tensor:
+    """Number of different values, 0-d, on their device."""
+    ordered = values.reshape(-1).sort().values
+    return 1 + (ordered[1:] != ordered[:-1]).sum()
+
+
 def ends(values: Tensor, prefix: str = "") -> Numbers:
     """Extremes of a bounded part."""
     low, high = thinned(values).aminmax()

@@ -129,13 +129,12 @@ def labels(target: Tensor, ignore: int) -> Numbers:
         highs.append(torch.where(counts, part, bounds.min).amax())
         valid.append(counts.sum())
     few = flat[:: max(1, len(flat) // bounded.LIMIT)]
-    ordered = few.sort().values
     first = flat[: bounded.LIMIT]
     return {
         "label_low": torch.stack(lows).amin(),
         "label_high": torch.stack(highs).amax(),
         "valid": torch.stack(valid).sum(),
-        "distinct": 1 + (ordered[1:] != ordered[:-1]).sum(),
+        "distinct": bounded.distinct(few),
         "positions": (first == torch.arange(len(first), device=flat.device)).all() & (first[-1] > 0),
         "first_only": (few == 0).all(),
     }

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..evidence.targets import TokenTargets
-from .bounded import LIMIT, Numbers
+from .bounded import LIMIT, Numbers, distinct
 from .calls import LossCall, Trace
 from .loss_statistics import CLASS_LOSSES, LABELS
 from .moment import Moment
@@ -73,9 +73,9 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
     y, ids = y[:keep], ids[:keep]
     counts = y != ignore
     numbers = {str(s): _agreement(y, ids, counts, s) for s in SHIFTS}
-    numbers["distinct"] = _different(ids)
+    numbers["distinct"] = distinct(ids)
     left_out = ids.where(~counts, ids.new_full((), ABSENT)) if y.shape == ids.shape else ids.new_full((1,), ABSENT)
-    numbers["left_out"] = _different(left_out) - 1
+    numbers["left_out"] = distinct(left_out) - 1
     last = y[:, -1:]
     run = ((y == last) & counts).flip(1).long().cumprod(1).sum(1)
     run = torch.where(run > 1, run, 0)
@@ -103,11 +103,6 @@ def _labelled(y: Tensor, ids: Tensor, counts: Tensor) -> Tensor:
     high = torch.where(run, y, y.amin()).amax()
     one = (low == high) & (counts | ~run).all()
     return torch.where(alone & one, (run & counts).sum() / counts.sum(), 0.0)
-
-
-def _different(ids: Tensor) -> Tensor:
-    ordered = ids.reshape(-1).sort().values
-    return 1 + (ordered[1:] != ordered[:-1]).sum()
 
 
 def _agreement(y: Tensor, ids: Tensor, counts: Tensor, shift: int) -> Tensor:
