@@ -73,6 +73,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (initial_loss_off, replace(HEALTHY, seen=math.nan)),
     (initial_loss_off, replace(HEALTHY, in_bits=True)),
     (initial_loss_off, replace(BINARY, seen=4.2, common=0.3, spread=9.0)),
+    (initial_loss_off, replace(BINARY, function="binary_cross_entropy", seen=9.0, derived=True)),
     (initial_loss_off, replace(DISTILLED, seen=6.0)),
     (initial_loss_off, replace(LARGE_HEAD, kind="scores", function="log_softmax", fit=math.nan)),
     (initial_loss_off, POSITIONS),
@@ -93,6 +94,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (initial_loss_off, replace(LARGE_HEAD, standard_error=math.nan, targets=1, samples=1)),
     (initial_loss_off, BINARY),
     (initial_loss_off, replace(BINARY, seen=0.004)),
+    (initial_loss_off, replace(BINARY, seen=4.68, expected=math.log(100), name="equal probabilities")),
     (initial_loss_off, replace(POSITIONS, seen=0.2)),
     (initial_loss_off, replace(SUMMED, undivided=False)),
     (initial_loss_off, replace(SUMMED, targets=4)),
@@ -154,6 +156,7 @@ def test_a_sum_is_an_error_unless_the_rate_is_meant_for_it() -> None:
 
 def test_a_scale_that_is_a_choice_is_never_an_alarm() -> None:
     assert only(above(41.0, cosine=True)).severity is Severity.INFO
+    assert only(replace(BINARY, seen=14.0, derived=True)).severity is Severity.INFO
 
 
 def test_far_below_is_never_an_alarm() -> None:

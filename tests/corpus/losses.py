@@ -10,6 +10,7 @@ from torch.optim import SGD
 from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, fault
+from .healthy_terms import chosen
 from .parts import Language, SequenceEncoder, cnn, images, line, text, tones
 
 
@@ -281,3 +282,8 @@ def each_sample_among_its_own_rivals(fixed: bool) -> Run:
             return F.cross_entropy(scores, (torch.arange(2 * n) + n) % (2 * n))
 
     return Pairs(), loader(*blobs()), {}
+
+
+@fault("WD101", also=("WD143", "WD213", "WD317"))
+def chosen_probability_of_scores_far_too_large(fixed: bool) -> Run:
+    return Classifier(mlp(), lambda z, y: chosen(z if fixed else 40 * z, y)), loader(*blobs()), {}

@@ -37,12 +37,12 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
 
     **What it sees.** The values that the loss function was given in the run's own first training step, before any
     weight has changed. A network that knows nothing gives each of k classes 1/k, so cross entropy is ln k per target
-    (2.303 for ten classes) and binary cross entropy ln 2 per output. It is compared per target, without class
-    weights, smoothing and ignored labels, for each loss call on its own, whatever the step returns in the end. INFO
-    above 0.3 nats or far below, WARNING above ``tolerance`` (1.0), ERROR above max(3, ln k), each plus 4 standard
-    errors of this batch. A sum over the targets that nothing divides is an ERROR as well, because its gradient is as
-    many times too large; it is INFO where plain SGD's learning rate times the number of targets is at most 0.5, as it
-    is where the rate was chosen for a sum.
+    (2.303 for ten classes) and binary cross entropy ln 2 per output (of a softmax over k classes ln k where the answer
+    is yes). It is compared per target, without class weights, smoothing and ignored labels, for each loss call on its
+    own, whatever the step returns in the end. INFO above 0.3 nats or far below, WARNING above ``tolerance`` (1.0),
+    ERROR above max(3, ln k), each plus 4 standard errors of this batch. A sum over the targets that nothing divides is
+    an ERROR as well, because its gradient is as many times too large; it is INFO where plain SGD's learning rate times
+    the number of targets is at most 0.5, as it is where the rate was chosen for a sum.
 
     **Why it matters.** The first steps are spent on undoing a start that is confidently wrong, and the cause (a head
     that is far too large, unscaled inputs, a sum where a mean is meant, a sign or label order) rarely heals by
@@ -60,9 +60,9 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     **When to ignore.** Where the scale of the scores is a choice, as with heads that a package draws by fan-out
     (EfficientNet, DLA) or with a large logit scale. Trained weights, a bias set to the class frequencies and an
     adapter on a trained base start below ln k; that is never more than INFO. Scores made of normalised vectors
-    (ArcFace, CLIP) are never more than INFO either. Contrastive losses, whose targets are positions of candidates, are
-    compared with ln of the candidates, upwards only; large scores make single samples swing, so there one standard
-    error above max(3, ln k) is a WARNING.
+    (ArcFace, CLIP) are never more than INFO either, nor are probabilities that no activation made (noisy-or, sums over
+    classes). Contrastive losses, whose targets are positions of candidates, are compared with ln of the candidates,
+    upwards only; large scores make single samples swing, so there one standard error above max(3, ln k) is a WARNING.
 
     **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
     scale (above 1.5) is the second witness that then makes 0.3 nats an INFO. Probabilities in place of logits start
@@ -96,7 +96,7 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     if not limit and excess > note and seen.head_scale > LARGE_HEAD:  # the second witness stands in for the error
         limit, slack = note, 0.0
     if limit:
-        most = Severity.INFO if seen.cosine else Severity.WARNING if seen.kind == "scores" else severity
+        most = Severity.INFO if seen.cosine or seen.derived else Severity.WARNING if seen.kind == "scores" else severity
         severity = min(severity, most)
         what = "any labels would cost" if seen.kind == "scores" else "first loss"
         yield _alert(
@@ -176,6 +176,8 @@ def _why_high(seen: FirstLoss) -> str:
         return "look for a sum where a mean is meant, or for outputs whose scale is far from 1"
     if seen.kind == "divergence":
         return "the log-probabilities are sure and differ from the targets: scale the last layer or the inputs down"
+    if seen.derived:
+        return "nothing to do if arithmetic of your own makes these probabilities; else scale the scores down"
     if seen.kind == "binary":
         return (
             f"the logits have mean {seen.common:.3g} and deviation {seen.spread:.3g}: scale the last layer's "

@@ -220,6 +220,7 @@ class FirstLoss(Evidence):
         prior: cost of the best constant guess (the entropy of the labels).
         contrastive: are the targets positions of candidates (0, 1, 2, … or all 0) instead of classes?
         cosine: were the scores made from normalised vectors, so that their scale is a choice?
+        derived: are these probabilities that no known activation made, so that they may start anywhere?
         undivided: does the value enter the step's loss as a sum over its targets?
         in_bits: is the step's loss this value divided by ln 2?
         rate: learning rate where the optimizer's steps grow with the loss, else NaN.
@@ -248,6 +249,7 @@ class FirstLoss(Evidence):
     prior: float = math.nan
     contrastive: bool = False
     cosine: bool = False
+    derived: bool = False
     undivided: bool = False
     in_bits: bool = False
     rate: float = math.nan

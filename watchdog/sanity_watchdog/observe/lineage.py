@@ -179,7 +179,8 @@ class Lineage:
         mixes, plain = name in MIXING, is_plain(out)
         fact = Fact(
             data=data,
-            origin=origin_of(name, args, kwargs, out, first.is_raw) or (first.origin if name in VIEWS else None),
+            origin=origin_of(name, args, kwargs, out, first.is_raw, first.origin)
+            or (first.origin if name in VIEWS else None),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),

@@ -225,6 +225,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
     expected = values.get("uniform", math.log(k or 2))
     if math.isnan(expected):
         return None
+    apart = facts.kind == "divergence" or (facts.kind == "binary" and "uniform" in values)
     return FirstLoss(
         kind=facts.kind,
         function=facts.function,
@@ -235,7 +236,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         if_constant=values.get("if_constant", math.nan),
         seen=values["seen"],
         expected=expected,
-        name="equal probabilities" if facts.kind == "divergence" else f"ln {round(math.exp(expected)):,}",
+        name="equal probabilities" if apart else f"ln {round(math.exp(expected)):,}",
         standard_error=values["standard_error"],
         targets=targets,
         samples=int(values["samples"]),
@@ -247,6 +248,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         prior=values.get("prior", math.nan),
         contrastive=_are_positions(facts, values),
         cosine=facts.cosine,
+        derived=facts.function == "binary_cross_entropy" and facts.origin is None,
         undivided=summed or by_hand,
         in_bits=facts.reduction == "mean" and abs(factor / BITS - 1) < FACTOR,
         rate=facts.rate,

@@ -254,6 +254,9 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbe
         numbers |= _references(expected.binary_cross_entropy(target, *weights, _reduction(call)))
     rate = y.mean()
     numbers |= {"targets": _number(target.numel(), target), "seen": loss.mean()}
+    if call.origin is not None and call.origin.axis is not None:
+        k = max(call.origin.shape[call.origin.axis], 2)
+        numbers["uniform"] = (y * math.log(k) - (1 - y) * math.log1p(-1 / k)).mean()
     numbers |= {"prior": -(expected.xlogx(rate) + expected.xlogx(1 - rate)), "spread": z.std(), "common": z.mean()}
     return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 

@@ -10,9 +10,14 @@ from .site import user_line
 
 
 def origin_of(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, raw: bool = False
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, raw: bool = False, of: Origin | None = None
 ) -> Origin | None:
-    """The activation that a call is, None for other functions; ``raw`` scores of a layer may be clamped as well."""
+    """The activation that a call is, None for other functions; ``raw`` scores of a layer may be clamped as well.
+
+    ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax.
+    """
+    if name == "exp" and of is not None and of.name == "log_softmax":
+        return Origin("softmax", of.shape, of.axis, user_line())
     if raw and name in ("clamp", "clip"):
         return Origin("clamp", tuple(out.shape), None, user_line())
     plain = name.replace("log_sigmoid", "logsigmoid")

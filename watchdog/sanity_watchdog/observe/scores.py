@@ -14,6 +14,7 @@ from ..evidence.readings import Unseen
 from .batches import Element, elements
 from .calls import LossCall
 from .labels import Labels
+from .loss_statistics import LEAST_LOG
 from .moment import Moment
 from .observer import is_plain
 from .sampling import DENSE
@@ -165,6 +166,8 @@ def measured(call: LossCall, classes: int) -> dict[str, Tensor]:
         return found | {"chance": target.float().var(correction=0), "spread": none}
     found["chance"] = value.new_full((), math.log(classes))
     rows = _rows(scores, call.name in CLASSIFYING)
+    if call.name == "binary_cross_entropy":  # in nats, as all scores
+        rows = rows.log().clamp_min(LEAST_LOG) - torch.log1p(-rows).clamp_min(LEAST_LOG)
     found["spread"] = rows.std(0, correction=0).amax() if len(rows) >= FEWEST else none
     if call.name in BINARY:
         share = target.float().mean()
