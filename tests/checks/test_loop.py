@@ -9,7 +9,7 @@ from sanity_watchdog.evidence.loop import GraphsKept, MetricsUsed, MetricUse, Pr
 
 NOTHING = Progress(automatic=True, optimizers=1, batches=8, backwards=0, attempts=8, steps=8)
 MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
-IDLE = replace(MANUAL, optimizers=2, attempts=20, steps=20, idle=(1,))
+IDLE = replace(MANUAL, optimizers=2, attempts=20, steps=20, idle=(1,), cleared=True, share=0.5)
 SHARED = MetricUse(
     name="accuracy", kind="MulticlassAccuracy", held=20, trained=20, sanity=0, validated=4, computed=True
 )
@@ -35,6 +35,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, automatic=True)),
     (step_without_update, replace(MANUAL, moved=True)),
     (step_without_update, IDLE),
+    (step_without_update, replace(IDLE, share=0.4)),
     (step_without_update, replace(IDLE, idle=(0, 2), epochs=0, ended=True)),
     (shared_metric, used(SHARED)),
     (shared_metric, used(BEST)),

@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import SGD, Adam, AdamW
 from torch.optim import lr_scheduler as lrs
 
-from tests.runs import Classifier, Manual, blobs, loader
+from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, healthy
 from .loops import Scheduled
@@ -196,3 +196,47 @@ def shared_body_in_the_optimizers_of_two_heads() -> Run:
             return [Adam([*shared, *head.parameters()], 1e-3) for head in (self.head, self.critic)]
 
     return Heads(), loader(*blobs()), {}
+
+
+class _JoinsLater(Manual):
+    """A generator that trains alone on pairs at first; its critic joins in with the third epoch."""
+
+    def __init__(self, clears: bool) -> None:
+        super().__init__(nn.Linear(20, 20))
+        self.critic, self.clears = mlp(k=1), clears
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        maker, critic = self.optimizers()
+        made = self.net(batch[0])
+        if self.clears:
+            critic.zero_grad()
+        maker.zero_grad()
+        self.manual_backward((made - batch[1]).square().mean() - 0.1 * self.critic(made).mean())
+        maker.step()
+        if self.current_epoch >= 2:
+            critic.zero_grad()
+            scores = self.critic(torch.cat([batch[1], made.detach()]))
+            real = (torch.arange(len(scores)) < len(made)).float()[:, None]
+            self.manual_backward(nn.functional.binary_cross_entropy_with_logits(scores, real))
+            critic.step()
+
+    def configure_optimizers(self) -> Any:
+        return Adam(self.net.parameters(), 1e-3), Adam(self.critic.parameters(), 1e-3)
+
+
+@healthy
+def critic_that_joins_in_later() -> Run:
+    x = torch.randn(640, 20)
+    return _JoinsLater(clears=False), loader(x, x.flip(1)), {"max_epochs": 6, "max_steps": -1}
+
+
+@healthy
+def critic_cleared_before_it_joins_in() -> Run:
+    x = torch.randn(640, 20)
+    return _JoinsLater(clears=True), loader(x, x.flip(1)), {"max_epochs": 6, "max_steps": -1}
+
+
+@healthy
+def trial_of_a_critic_that_joins_in_later() -> Run:
+    x = torch.randn(640, 20)
+    return _JoinsLater(clears=False), loader(x, x.flip(1)), {"max_epochs": 1, "max_steps": -1}

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
 from sanity_watchdog.observe.loop import mark
 from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, watched
@@ -99,6 +100,14 @@ def test_one_of_two_optimizers_that_never_steps_is_told() -> None:
     assert found.severity is Severity.WARNING
     assert found.subjects == ("optimizer 1",)
     assert "WD506" not in codes(run(TwoPlayers(12), 2))
+
+
+def test_one_that_may_still_join_in_is_no_alarm() -> None:
+    told: list[Severity] = []
+    dog = SanityWatchdog(fail_on=None, on_alert=lambda alert: told.append(alert.severity))
+    run(TwoPlayers(99), 8, watchdog=dog)
+    assert told == [Severity.INFO]
+    assert [a.severity for a in dog.alerts] == [Severity.WARNING]  # by now it will not
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ SILENT_LONG = 512
 FEWEST = 2
 """Batches of a whole fit that are judged at its end; with backward passes as many as of an epoch, which may all
 belong to one accumulated step."""
+LATE = 0.5
+"""Share of the planned fit after which an optimizer that has not stepped is late for a warm-up of the others."""
 
 KEPT = 8
 """Marked graphs that must all be alive: fewer may be kept on purpose, such as the last few losses."""
@@ -32,8 +34,10 @@ def step_without_update(seen: Progress) -> Findings:
 
     **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
     any of the first 8 batches, or in the whole fit. In either: no optimizer step in a whole epoch of at least 16
-    batches, in 512 batches, or in the whole fit; as a WARNING, one of several optimizers that never steps although its
-    parameters had a gradient at each look, or none that steps although the weights change.
+    batches, in 512 batches, or in the whole fit; as a WARNING, none that steps although the weights change, or one of
+    several optimizers that never steps although its parameters had a gradient at each look. The latter is an INFO in
+    the first half of the fit, since one may join in later, and in fewer than 512 batches where nobody clears these
+    gradients.
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -88,10 +92,11 @@ def step_without_update(seen: Progress) -> Findings:
         )
     elif seen.idle and seen.attempts >= SILENT_BATCHES and (seen.ended or seen.epochs or seen.batches >= SILENT_LONG):
         which = f"optimizer {seen.idle[0]}" if len(seen.idle) == 1 else f"{len(seen.idle)} of the optimizers"
+        late = (seen.ended or seen.share >= LATE) and (seen.cleared or seen.batches >= SILENT_LONG)
         yield step_without_update.alert(
             seen,
             f"{which} never stepped in {seen.batches:,} batches, though its parameters get gradients",
-            severity=Severity.WARNING,
+            severity=Severity.WARNING if late else Severity.INFO,
             hint="call its step() after manual_backward, or freeze its parameters until it joins in",
             subjects=[f"optimizer {i}" for i in seen.idle],
             evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},

@@ -20,6 +20,8 @@ class Progress(Evidence):
         ended: the fit is over.
         moved: have the optimizers' parameters been written to all the same?
         idle: optimizers that have not stepped yet, though their parameters had gradients whenever they were looked at.
+        cleared: has anybody cleared the gradients of one of them between two backward passes?
+        share: part of the planned fit that is over; 0 where it has no limit.
     """
 
     automatic: bool
@@ -32,6 +34,8 @@ class Progress(Evidence):
     ended: bool = False
     moved: bool = False
     idle: tuple[int, ...] = ()
+    cleared: bool = False
+    share: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ class LoopObserver(Observer):
         self._backwards = self._attempts = self._steps = self._epochs = 0
         self._stepped: set[int] = set()
         self._without: set[int] = set()
+        self._cleared: set[int] = set()
         self._version = 0
 
     def start(self, run: Run, at: Moment) -> None:
@@ -43,6 +44,8 @@ class LoopObserver(Observer):
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
+        if self._backwards > 1 and len(self._stepped | self._cleared) < len(at.run.optimizers):
+            self._cleared |= {i for i, o in self._waiting(at.run).items() if _without_gradient(o)}
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._attempts += 1
@@ -65,13 +68,17 @@ class LoopObserver(Observer):
         """Numbers of the optimizers that could have stepped at each look and never did."""
         if self._stepped - {id(o) for o in at.run.optimizers}:
             return ()  # another one has taken its place
-        waiting = {i: o for i, o in enumerate(at.run.optimizers) if id(o) not in self._stepped and o.param_groups}
-        self._without |= {
-            i for i, o in waiting.items() if all(p.grad is None for g in o.param_groups for p in g["params"])
-        }
+        waiting = self._waiting(at.run)
+        self._without |= {i for i, o in waiting.items() if _without_gradient(o)}
         return tuple(i for i in waiting if i not in self._without)
 
+    def _waiting(self, run: Run) -> dict[int, Optimizer]:
+        """Optimizers that have not stepped, by number; Lightning's stand-in is none."""
+        return {i: o for i, o in enumerate(run.optimizers) if id(o) not in self._stepped and o.param_groups}
+
     def _tell(self, at: Moment, batches: int, ended: bool = False) -> None:
+        run, idle = at.run, self._idle(at)
+        plans = ((self._attempts, run.max_steps), (self._epochs, run.max_epochs))
         at.emit(
             Progress(
                 automatic=at.run.automatic,
@@ -83,10 +90,16 @@ class LoopObserver(Observer):
                 epochs=self._epochs,
                 ended=ended,
                 moved=not self._attempts and _version(at.run) > self._version,
-                idle=self._idle(at),
+                idle=idle,
+                cleared=bool(self._cleared.intersection(idle)),
+                share=max(done / planned if planned > 0 else 0.0 for done, planned in plans),
                 **at.tags(),
             )
         )
+
+
+def _without_gradient(optimizer: Optimizer) -> bool:
+    return all(p.grad is None for g in optimizer.param_groups for p in g["params"])
 
 
 def _version(run: Run) -> int:
