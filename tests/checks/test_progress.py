@@ -44,7 +44,7 @@ DOLLARS = replace(
 )
 SOON = replace(LEARNS, scores=course(2.31, 1.1, 0.4, 0.1, 0.04, 0.03))
 NAN = LossFinite(batch=7, value=math.nan, earlier=(2.3, 2.1, 1.9), size=32, usual=32)
-SPIKE = Losses(values=(*(0.5,) * 40, 9.0, 0.6), last=41, fresh=13)
+SPIKE = Losses(values=(*(0.5,) * 40, 9.0, *(0.6,) * 8), last=48, fresh=13)
 LEAK = LeakedTarget(path="batch[0]", column=3, telling=1, counts=(4, 3, 5, 4, 6, 2, 4, 4), samples=32, features=20)
 
 CULPRITS = (
@@ -84,7 +84,9 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     *((non_finite_loss, replace(NAN, batch=0, earlier=(), culprit=culprit)) for culprit in CULPRITS),
     (non_finite_loss, replace(NAN, hazards=("cross_entropy with class weights of 0, a mean over nothing",))),
     (loss_spike, SPIKE),
-    (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0)),
+    (loss_spike, replace(SPIKE, values=(0.5, 0.5, 9.0), last=300, before=298, highest=2.0, over=True)),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, 14.0, 0.7), over=True)),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, *(8.0,) * 8))),
     (diverging_loss, RISING),
     (diverging_loss, replace(LEARNS, scores=course(1.4, 5.0, 23.0, 15.0, 14.0, 12.0))),
     (diverging_loss, replace(SQUARED, scores=course(1.0, 4.0, 11.0, 60.0, chance=1.0))),
@@ -115,7 +117,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 4.0))),
     (loss_spike, replace(SPIKE, values=(*(0.5,) * 10, 9.0), fresh=11)),
     (loss_spike, replace(SPIKE, values=(2.3, *(0.001,) * 60, 0.5))),
-    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, 0.6), fresh=1)),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, *(0.6,) * 9), fresh=1)),
+    (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, *(0.6,) * 7))),
     (loss_spike, replace(SPIKE, values=(*(-0.5,) * 40, 9.0))),
     (diverging_loss, LEARNS),
     (diverging_loss, replace(RISING, scores=RISING.scores[:3])),
@@ -163,6 +166,33 @@ def test_a_spike_names_its_batch() -> None:
     (alert,) = loss_spike(SPIKE)
     assert isinstance(alert, Alert)
     assert dict(alert.evidence)["batch"] == 40
+
+
+@pytest.mark.parametrize(
+    ("after", "severity"),
+    [
+        ((8.0, 7.0, 6.5, 6.0, 6.2, 5.0, 4.0, 3.5), Severity.INFO),
+        ((8.0, 7.0, 6.5, 6.0, 6.2, 1.0, 0.9, 0.8), Severity.WARNING),
+        ((14.0, *(9.0,) * 7), Severity.WARNING),
+        ((*(9.0,) * 7, math.nan), Severity.WARNING),
+    ],
+    ids=["new level", "recovers", "broken weights", "not finite"],
+)
+def test_a_loss_that_stays_at_its_new_level_is_no_spike(after: tuple[float, ...], severity: Severity) -> None:
+    (alert,) = loss_spike(replace(SPIKE, values=(*(0.5,) * 40, 9.0, *after)))
+    assert isinstance(alert, Alert)
+    assert alert.severity is severity
+
+
+def test_each_loss_is_judged_once_and_none_is_left_out() -> None:
+    values = [0.5] * 90
+    values[41], values[89] = 9.0, 50.0
+    found, shown = [], 0
+    for until in (22, 35, 56, 57, 90):
+        seen = Losses(values=tuple(values[:until]), last=until - 1, fresh=until - shown, over=until == 90)
+        found += [dict(a.evidence)["batch"] for a in loss_spike(seen) if isinstance(a, Alert)]
+        shown = until
+    assert found == [41, 89]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Healthy runs whose losses are put together in ways of their own."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,3 +41,34 @@ def classes_summed_to_an_event() -> Run:
         return F.binary_cross_entropy(z.softmax(1)[:, :2].sum(1), (y < 2).float())
 
     return Classifier(mlp(k=100), loss, lr=3e-3), loader(*blobs(512, k=3)), {}
+
+
+@healthy
+def divergence_switched_on_after_some_steps() -> Run:
+    class Vae(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(20, 16, 64), lr=1e-3)
+            self.decoder = mlp(8, 20, 64)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0]
+            mean, spread = self.net(x).chunk(2, 1)
+            error = (self.decoder(mean + torch.randn_like(mean) * (spread / 2).exp()) - x).square().mean()
+            divergence = 0.5 * (mean**2 + spread.exp() - 1 - spread).sum(1).mean()
+            return error + 20 * divergence * (self.global_step >= 30)
+
+    return Vae(), loader(blobs(640)[0]), {"max_steps": 60}
+
+
+@healthy
+def second_objective_from_the_third_epoch() -> Run:
+    class Pairs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            made = self.net(batch[0])
+            loss = F.l1_loss(made, batch[1])
+            if self.current_epoch >= 2:
+                loss = loss + 30 * (made.std(1) - batch[1].std(1)).abs().mean()
+            return loss
+
+    x = torch.randn(512, 20)
+    return Pairs(nn.Linear(20, 20)), loader(x, x.flip(1)), {"max_steps": 60}

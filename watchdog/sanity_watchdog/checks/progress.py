@@ -32,6 +32,10 @@ SPIKE_MEDIAN, SPIKE_HIGHEST = 10.0, 3.0
 """A spike exceeds the median of the losses before it, and the highest loss so far, by these factors."""
 BEFORE_SPIKE = 20
 """Losses that must have been seen before one can be called a spike."""
+AFTER_SPIKE = 8
+"""Losses after a jump that tell a spike from a new level."""
+LEVEL = 1.5
+"""Losses at a new level exceed its first one by this factor at most; a step that broke the weights ends elsewhere."""
 WORSE, SLACK = 1.5, 1.0
 """A classification loss above ``WORSE`` · chance + ``SLACK`` nats is worse than knowing nothing."""
 FAR = 10.0
@@ -190,7 +194,8 @@ def loss_spike(seen: Losses) -> Findings:
     """One batch's loss jumped far above everything before it.
 
     **What it sees.** The returned loss of every batch. A spike is ten times the median of the 20 or more positive
-    losses before it, and three times the highest loss of the run so far.
+    losses before it, and three times the highest loss of the run so far. It is an INFO where the next 8 losses stay
+    about as high: a term that is switched on at some step gives the loss a new level.
 
     **Why it matters.** A broken sample, or a step that was too large; Adam's second moments remember it for long.
 
@@ -214,19 +219,26 @@ def loss_spike(seen: Losses) -> Findings:
     if seen.before + len(values) <= BEFORE_SPIKE:
         yield Skip(f"fewer than {BEFORE_SPIKE} losses")
         return
-    shown = max(1, len(values) - seen.fresh)
+    shown = max(1, len(values) - seen.fresh - AFTER_SPIKE)  # those whose losses afterwards were still to come
+    known = len(values) if seen.over else len(values) - AFTER_SPIKE
     highest = max(v for v in (0.0, seen.highest, *values[:shown]) if not math.isnan(v))
-    for i, value in enumerate(values[shown:], shown):
+    for i, value in enumerate(values[shown:known], shown):
         before, highest = highest, max(highest, value)  # a NaN is never the larger one
         if not SPIKE_HIGHEST * before < value < math.inf or seen.before + i < BEFORE_SPIKE:
             continue
         usual = median(values[max(i - 64, 0) : i])
         if value > SPIKE_MEDIAN * usual:
             batch = seen.last - (len(values) - 1 - i)
+            after = values[i + 1 : i + 1 + AFTER_SPIKE]
+            stays = bool(after) and all(math.sqrt(usual * value) < v < LEVEL * value for v in after)
             yield loss_spike.alert(
                 seen,
-                f"loss {number(value)} in batch {batch}, the median before it is {number(usual)}",
-                hint="look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
+                f"loss {number(value)} in batch {batch}, the median before it is {number(usual)}"
+                + (", and it stays there" if stays else ""),
+                severity=Severity.INFO if stays else None,
+                hint="nothing to do if a term of the loss was switched on there; else look at that batch"
+                if stays
+                else "look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
                 evidence={"batch": batch, "loss": value, "median": usual, "highest_before": before},
             )
             return

@@ -67,6 +67,7 @@ class Losses(Evidence):
         values: the last ones, oldest first, not divided by the accumulation. last: batch of the last one.
         fresh: how many of them no earlier evidence has shown.
         before: number of losses before ``values``. highest: the largest of those, NaN for none.
+        over: will there be no more?
     """
 
     values: tuple[float, ...]
@@ -74,6 +75,7 @@ class Losses(Evidence):
     fresh: int
     before: int = 0
     highest: float = math.nan
+    over: bool = False
 
 
 @dataclass(frozen=True)

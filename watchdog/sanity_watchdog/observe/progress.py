@@ -231,6 +231,7 @@ class Progress(Observer):
             fresh=len(losses),
             before=seen.count - len(values),
             highest=seen.dropped_highest,
+            over=self._over,
             **tags,
         )
 
