@@ -1,5 +1,7 @@
 """Which alert silences which, in the registry as it stands."""
 
+from dataclasses import replace
+
 import pytest
 
 from sanity_watchdog.alerts import Alert, Severity
@@ -55,3 +57,10 @@ def test_what_is_no_cause_silences_nothing(one: str, other: str) -> None:
 def test_an_optimizer_that_holds_nothing_of_the_module_is_one_alert() -> None:
     wrong = [alert("WD312"), alert("WD311", "a", "b"), alert("WD316"), alert("WD217")]
     assert [a.code for a in explain(wrong, IMPLIED)[0]] == ["WD312"]
+
+
+def test_what_is_dropped_altogether_has_no_dead_units() -> None:
+    dropped, silent = alert("WD505", "net.2", step=0), alert("WD214", "net.0.bias", step=13)
+    assert [a.code for a in explain([dropped, silent], IMPLIED)[0]] == ["WD505"]
+    in_evaluation = replace(dropped, stage="validation")
+    assert {a.code for a in explain([in_evaluation, silent], IMPLIED)[0]} == {"WD505", "WD214"}

@@ -168,7 +168,7 @@ def values_taken_by_data(fixed: bool) -> Run:
     return Taken(nn.Sequential(deep(2, k=48), nn.Linear(48, 10))), loader(*blobs()), {}
 
 
-@fault("WD505", "WD122", "WD214", also=("WD141", "WD133", "WD314", "WD217"))
+@fault("WD505")
 def everything_dropped() -> Run:
     return (
         Classifier(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Dropout(1.0), nn.Linear(32, 10))),

@@ -11,6 +11,9 @@ START = "start"
 ACROSS = {"WD211": "WD142"}
 """What one rank's loss does to the averaged gradients of the others within the same step, however finite theirs are."""
 
+OF_OTHERS = {"WD214": "WD505"}
+"""What layers do to others in training: before one that drops everything no unit gets a gradient."""
+
 DATA = re.compile(r"batch($|[\[.])")
 """A place in the batch, such as ``batch[0]`` or ``batch.image``."""
 
@@ -21,10 +24,11 @@ def explain(
     """Split ``alerts`` into those that stand and those that another one explains away.
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
-    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data. A cause
-    is as severe as the worst that it explains. Never explained are: anything worse than an INFO by an INFO; what was
-    there before the first batch by what happened in a step; what was seen before any weight had changed by what came
-    after the first step; what one rank saw by what another one saw no earlier.
+    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data, or in
+    other layers as ``OF_OTHERS`` has it. A cause is as severe as the worst that it explains. Never explained are:
+    anything worse than an INFO by an INFO; what was there before the first batch by what happened in a step; what was
+    seen before any weight had changed by what came after the first step; what one rank saw by what another one saw no
+    earlier.
 
     Args:
         alerts: open alerts.
@@ -44,7 +48,7 @@ def explain(
         for cause in (c for code in implied_by.get(alert.code, ()) for c in by_code.get(code, ())):
             if not _may_explain(cause, alert):
                 continue
-            if not cause.subjects or not alert.subjects or _are_data(cause) > _are_data(alert):
+            if not cause.subjects or not alert.subjects or _reaches_beyond(cause, alert):
                 wholly.append(cause)
             elif left & set(cause.subjects):
                 partly.append(cause)
@@ -62,6 +66,12 @@ def _may_explain(cause: Alert, alert: Alert) -> bool:
     if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
         return False
     return cause.ranks[:1] == alert.ranks[:1] or cause.step < alert.step
+
+
+def _reaches_beyond(cause: Alert, alert: Alert) -> bool:
+    """Does it explain the symptom whatever the subjects of both?"""
+    of_others = cause.stage == alert.stage and OF_OTHERS.get(alert.code) == cause.code
+    return of_others or _are_data(cause) > _are_data(alert)
 
 
 def _is_from_another_rank(cause: Alert, alert: Alert) -> bool:
