@@ -1,5 +1,7 @@
 """Beside compiled code, under other modes, where a loss raises: nothing is disturbed, nothing is compiled twice."""
 
+import gc
+import sys
 import warnings
 from typing import Any
 
@@ -70,6 +72,45 @@ def test_no_graph_is_compiled_twice(make: Any) -> None:
         assert codes(dog) == ["WD102"]
     if make is compiled_loss:
         assert "compiled" in dog.summary.skipped["WD101"]
+
+
+def compiled_in_place() -> Any:
+    net = mlp()
+    net.compile(backend="eager")
+    return net
+
+
+@pytest.mark.usefixtures("_fresh_dynamo")
+@pytest.mark.parametrize(
+    "compiled",
+    [lambda: torch.compile(mlp(), backend="eager"), lambda: torch.compile(F.relu, backend="eager"), compiled_in_place],
+    ids=["module", "function", "in-place"],
+)
+def test_compiled_code_counts_while_it_lives(compiled: Any) -> None:
+    gc.collect()
+    network = Classifier()
+    held = compiled()
+    held(torch.randn(2, 20))
+    assert intercept.anything_compiled(network)
+    del held
+    gc.collect()
+    assert sys.modules["torch._dynamo.eval_frame"].cached_backends  # type: ignore[attr-defined]
+    assert not intercept.anything_compiled(network)
+    held = compiled()
+    assert intercept.anything_compiled(network)
+    del held
+
+
+@pytest.mark.usefixtures("_fresh_dynamo")
+def test_a_run_after_a_compiled_one_is_followed() -> None:
+    judged = []
+    for make in (compiled_loss, Classifier):
+        dog = SanityWatchdog(fail_on=None)
+        fit(make(), dog)
+        judged.append("WD133" in dog.summary.judged)
+        del dog
+        gc.collect()
+    assert judged == [False, True]
 
 
 class Checkpointed(Classifier):

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from . import compiled
 from .calls import LossCall, Trace
 from .inside import Inside
 from .lineage import Lineage
@@ -159,9 +160,13 @@ def entry_points(interception: Interception) -> Iterator[None]:
 
 
 def anything_compiled(module: nn.Module) -> bool:
-    """Was anything given to ``torch.compile`` in this process? Asked of Dynamo's own list, else of the modules."""
+    """Can this run reach code that was given to ``torch.compile``? Asked of Dynamo, then of the modules.
+
+    Code that anything in this process still holds counts as such: the step may call it by any way.
+    """
     frames = sys.modules.get("torch._dynamo.eval_frame")
     backends = getattr(frames, "cached_backends", None)
-    if isinstance(backends, dict) and any(b not in (None, False) for b in backends.values()):
+    used = isinstance(backends, dict) and any(b not in (None, False) for b in backends.values())
+    if frames is not None and used and compiled.any_alive(frames):
         return True
     return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in module.modules())
