@@ -14,7 +14,7 @@ def any_alive(frames: ModuleType) -> bool:
     are looked through (a tenth of a second in a large one), and again only after the references to those code objects
     have changed in number, as a new function changes it.
     """
-    making = getattr(getattr(frames, "_TorchDynamoContext", None), "__call__", None)
+    making = vars(getattr(frames, "_TorchDynamoContext", object)).get("__call__")
     codes = [c for c in getattr(getattr(making, "__code__", None), "co_consts", ()) if isinstance(c, CodeType)]
     if not codes or gc.get_freeze_count():  # frozen objects are not listed
         return True
