@@ -22,6 +22,7 @@ FAULTS = {
     "no-optimizer-step": ("WD506", "manual optimisation without optimizer.step()"),
     "shared-metric": ("WD507", "one accuracy object counts training and validation batches together"),
     "growing-list": ("WD509", "losses are collected in a list, each with its graph"),
+    "divided-by-hand": ("WD512", "the loss is divided by accumulate_grad_batches, which Lightning does as well"),
 }
 
 
@@ -51,6 +52,8 @@ class Digits(L.LightningModule):
             self.manual_backward(loss)
             if not self.case.broken("no-optimizer-step"):
                 optimizer.step()
+        if self.case.broken("divided-by-hand"):
+            loss = loss / self.trainer.accumulate_grad_batches
         return None if self.case.broken("forgotten-return") else loss
 
     def on_train_epoch_end(self) -> None:
@@ -67,6 +70,8 @@ class Digits(L.LightningModule):
             self.val_accuracy.reset()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
+        if self.case.about("divided-by-hand"):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
@@ -76,7 +81,8 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
     seeded()
     images, labels = digits()
     train, val = batches(images[:1500], labels[:1500]), batches(images[1500:], labels[1500:], shuffle=False)
-    return fit(case, Digits(case), train, val, max_steps=-1, max_epochs=2)
+    accumulate = 4 if case.about("divided-by-hand") else 1
+    return fit(case, Digits(case), train, val, max_steps=-1, max_epochs=2, accumulate_grad_batches=accumulate)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,18 @@
+import math
 from dataclasses import replace
 from typing import Any
 
 from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check, Skip
-from sanity_watchdog.checks.loop import growing_graph, shared_metric, stalled_step, step_without_update
+from sanity_watchdog.checks.loop import (
+    divided_twice,
+    growing_graph,
+    shared_metric,
+    stalled_step,
+    step_without_update,
+)
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.loop import GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+from sanity_watchdog.evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
 
 NOTHING = Progress(automatic=True, optimizers=1, batches=8, backwards=0, attempts=8, steps=8)
 MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
@@ -18,6 +25,8 @@ KEPT = GraphsKept(marked=10, alive=10, span=55, epochs=1)
 STALL = Stall(
     seconds=301.0, limit=300.0, median=0.2, place="train.py:30 fetch", stack=("train.py:10 main", "q.py:3 get")
 )
+
+DIVIDED = DividedLoss(accumulate=4, share=0.25, where="train.py:31")
 
 
 def used(use: MetricUse) -> MetricsUsed:
@@ -44,6 +53,9 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (growing_graph, replace(KEPT, epochs=0, span=505)),
     (growing_graph, replace(KEPT, epochs=0, ended=True)),
     (stalled_step, STALL),
+    (divided_twice, DIVIDED),
+    (divided_twice, replace(DIVIDED, scales=False)),
+    (divided_twice, replace(DIVIDED, calls=2, classifies=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(NOTHING, batches=7)),
@@ -70,6 +82,11 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (growing_graph, replace(KEPT, marked=7, alive=7)),
     (growing_graph, replace(KEPT, epochs=0, span=55)),
     (stalled_step, replace(STALL, seconds=299.0)),
+    (divided_twice, replace(DIVIDED, share=1.0)),
+    (divided_twice, replace(DIVIDED, share=0.26)),
+    (divided_twice, replace(DIVIDED, share=math.nan)),
+    (divided_twice, replace(DIVIDED, calls=4)),
+    (divided_twice, replace(DIVIDED, accumulate=2, share=0.5, classifies=False)),
 ]
 
 

@@ -5,10 +5,12 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim import SGD
 
-from tests.runs import Classifier, blobs, loader, mlp
+from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, healthy
+from .parts import line
 
 
 def chosen(z: Tensor, y: Tensor) -> Tensor:
@@ -72,3 +74,48 @@ def second_objective_from_the_third_epoch() -> Run:
 
     x = torch.randn(512, 20)
     return Pairs(nn.Linear(20, 20)), loader(x, x.flip(1)), {"max_steps": 60}
+
+
+@healthy
+def half_of_a_squared_error_accumulated_over_two() -> Run:
+    net = nn.Sequential(mlp(12, 1), nn.Flatten(0))
+    halved = Classifier(net, lambda z, y: 0.5 * F.mse_loss(z, y), SGD, lr=0.05)
+    return halved, loader(*line()), {"accumulate_grad_batches": 2}
+
+
+@healthy
+def mean_over_heads_accumulated_over_as_many() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return sum(F.cross_entropy(part, y) for part in z.chunk(4, 1)) / 4
+
+    return Classifier(mlp(k=40), loss, SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@healthy
+def divided_by_hand_in_manual_optimisation() -> Run:
+    class Accumulates(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer: Any = self.optimizers()
+            self.manual_backward(self.loss(self.net(batch[0]), batch[1]) / 4)
+            if batch_idx % 4 == 3:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return Accumulates(optimizer=SGD, lr=0.2), loader(*blobs(512)), {}
+
+
+@healthy
+def weighted_losses_accumulated() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return 0.3 * F.cross_entropy(z, y) + 0.2 * F.multi_margin_loss(z, y)
+
+    return Classifier(loss=loss, optimizer=SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 2}
+
+
+@healthy
+def sum_over_the_batch_divided_by_its_size() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(z, y, reduction="sum") / len(y)
+
+    data = loader(*blobs(256), batch_size=8)
+    return Classifier(loss=loss, optimizer=SGD, lr=0.2), data, {"accumulate_grad_batches": 8}

@@ -324,3 +324,20 @@ def every_output_kept_for_the_end_of_the_epoch() -> Run:
             return self.loss(scores, batch[1])
 
     return Keeps(), loader(*blobs(2048)), {"max_steps": 60}
+
+
+@fault("WD512")
+def divided_by_the_accumulation_by_hand(fixed: bool) -> Run:
+    module = Classifier(loss=lambda z, y: F.cross_entropy(z, y) / (1 if fixed else 4), optimizer=SGD, lr=0.2)
+    return module, loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@fault("WD512")
+def two_losses_divided_by_hand() -> Run:
+    class Two(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = self.net(batch[0])
+            loss = F.cross_entropy(scores, batch[1], label_smoothing=0.1) + F.mse_loss(scores.mean(1), batch[0][:, 0])
+            return loss / self.trainer.accumulate_grad_batches
+
+    return Two(lr=3e-3), loader(*blobs(512)), {"accumulate_grad_batches": 3, "gradient_clip_val": 1.0}

@@ -116,6 +116,7 @@ CHECKS: tuple[Check[Any], ...] = (
     loop.growing_graph,
     loop.stalled_step,
     optimizer_state.discarded_state,
+    loop.divided_twice,
     ranks.ranks_diverged,
     ranks.ranks_share_data,
     ranks.ranks_share_noise,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ..alerts import Severity
-from ..evidence.loop import GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+from ..evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
 from .check import Findings, Skip, check
 
 NOTHING_RETURNED = 8
@@ -23,6 +23,9 @@ KEPT = 8
 KEPT_SPAN = 500
 """Optimizer steps over which graphs must pile up within one epoch; below that, a list cleared at the end of each
 epoch costs little and is common."""
+
+EXACT = 1e-3
+"""Relative error of a quotient of float32 losses; half precision does not get there, and stays quiet."""
 
 EXTREMES = ("MaxMetric", "MinMetric")
 """Metrics that remember a single best value: one early update spoils them for good."""
@@ -226,3 +229,40 @@ def stalled_step(seen: Stall) -> Findings:
             subjects=(seen.place,) if seen.place else (),
             evidence={"seconds": seen.seconds, "limit": seen.limit, "stack": " < ".join(reversed(seen.stack))},
         )
+
+
+@check("WD512", "divided-twice", Severity.WARNING, DividedLoss)
+def divided_twice(seen: DividedLoss) -> Findings:
+    """The loss is divided by the accumulation, by which Lightning divides it as well.
+
+    **What it sees.** With ``Trainer(accumulate_grad_batches=k)``: the first loss that ``training_step`` returned is
+    exactly 1/k of what its loss functions gave. A WARNING where the size of the gradients matters (plain gradient
+    descent, clipping), an INFO for optimizers that divide it out, such as Adam.
+
+    **Why it matters.** Gradients are k times too small: so are the steps of SGD, a clipping norm is never reached, and
+    logged losses are k times too small as well.
+
+    **How to fix.** ::
+
+        return loss / self.accumulate    # before
+        return loss                      # after: the Trainer divides
+
+    **When to ignore.** Where the loss is meant to weigh just that much.
+
+    **Limits.** Half a squared error, or half of two losses, is common and not told from this for k = 2, nor is the mean
+    of k losses. Manual optimisation, where dividing is right, is not judged.
+
+    **Sources.** Lightning's automatic optimisation: the closure's loss is divided by ``accumulate_grad_batches``.
+    """
+    k = seen.accumulate
+    halves = k == 2 and not seen.classifies
+    if halves or seen.calls == k or not abs(seen.share * k - 1) < EXACT:
+        return
+    yield divided_twice.alert(
+        seen,
+        f"training_step returns 1/{k} of its loss, and accumulate_grad_batches={k} divides by {k} again",
+        hint="return the loss itself: Lightning divides by accumulate_grad_batches",
+        severity=None if seen.scales else Severity.INFO,
+        where=seen.where,
+        evidence={"share": seen.share, "accumulate": k},
+    )

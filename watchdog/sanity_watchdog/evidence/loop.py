@@ -126,3 +126,23 @@ class StateLosses(Evidence):
     batches: int
     own: bool = True
     over: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DividedLoss(Evidence):
+    """The first loss of a run that accumulates gradients, beside the loss calls that it is made of.
+
+    Attributes:
+        accumulate: batches per optimizer step, by which the loop divides the loss.
+        share: the step's loss over the sum of the values of its loss calls.
+        calls: how many these are. classifies: are all of them losses of classes or of yes and no?
+        scales: does the size of the gradients matter, for plain gradient descent or for clipping?
+        where: the user's line.
+    """
+
+    accumulate: int
+    share: float
+    calls: int = 1
+    classifies: bool = True
+    scales: bool = True
+    where: str = ""

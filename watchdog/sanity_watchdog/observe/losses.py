@@ -44,7 +44,7 @@ class LossCalls(Observer):
     In the first steps all operations are followed (see ``at.trace``); later samples see the loss calls only.
     """
 
-    codes = ("WD1",)
+    codes = ("WD1", "WD512")
 
     def __init__(self) -> None:
         self._steps = 0

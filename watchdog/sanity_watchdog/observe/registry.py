@@ -3,6 +3,7 @@
 from .compilations import CompilationWatch
 from .data import Data
 from .dependence import DependenceWatch
+from .dividing import DividingWatch
 from .dropout import DropoutObserver
 from .flow import FlowWatch
 from .gradients import GradientWatch
@@ -40,6 +41,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     ShapeWatch,
     CompilationWatch,
     LossCalls,
+    DividingWatch,
     Data,
     Progress,
     MadeTargetsObserver,
