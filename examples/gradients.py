@@ -22,6 +22,7 @@ FAULTS = {
     "corrupt-batch": ("WD213", "one batch of unscaled numbers throws the gradients up a thousandfold and more"),
     "no-zero-grad": ("WD216", "manual optimisation without zero_grad"),
     "zero-grad-too-late": ("WD217", "zero_grad between backward and the step"),
+    "clipped-before-backward": ("WD218", "clip_grad_norm_ in training_step, before there is a gradient"),
     "dead-relus": ("WD214", "biases start at -8, so no ReLU ever fires"),
     "saturated-tanh": ("WD215", "tanh layers whose weights start 100 times too large"),
 }
@@ -58,6 +59,8 @@ class Digits(L.LightningModule):
         if self.case.about("root-at-zero"):
             moved = (self.net[1].bias - self.initial).square().sum()
             loss = loss + 0.01 * (moved.sqrt() if self.case.broken("root-at-zero") else (moved + 1e-12).sqrt())
+        if self.case.broken("clipped-before-backward"):
+            torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
         if self.automatic_optimization:
             return loss
         optimizer: Any = self.optimizers()
@@ -77,7 +80,8 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
     """Train; returns the watchdog."""
     case = ask(argv, __doc__, FAULTS)
     seeded()
-    clip = {"gradient_clip_val": 1.0} if case.about("corrupt-batch") and case.fixed else {}
+    clips = case.about("corrupt-batch", "clipped-before-backward") and case.fixed
+    clip = {"gradient_clip_val": 1.0} if clips else {}
     return fit(case, Digits(case), batches(*digits()), **clip)
 
 

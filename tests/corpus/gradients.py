@@ -217,3 +217,35 @@ def function_that_drops_everything(fixed: bool) -> Run:
             return self.head(F.dropout(h, 0.1 if fixed else 1.0, training=self.training))
 
     return Classifier(Dropping(), lr=3e-3), loader(*blobs()), {}
+
+
+@fault("WD218")
+def clipped_in_the_step_of_automatic_optimisation() -> Run:
+    class Clips(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+            return loss
+
+    return Clips(), loader(*blobs()), {}
+
+
+@fault("WD218")
+def clipped_before_backward_by_hand(fixed: bool) -> Run:
+    class Clips(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer: Any = self.optimizers()
+            loss = super().training_step(batch, batch_idx)
+            optimizer.zero_grad()
+            if not fixed:
+                self.clip_gradients(optimizer, 1.0, "norm")
+            self.manual_backward(loss)
+            if fixed:
+                self.clip_gradients(optimizer, 1.0, "norm")
+            optimizer.step()
+
+    return Clips(), loader(*blobs()), {}

@@ -240,3 +240,84 @@ def critic_cleared_before_it_joins_in() -> Run:
 def trial_of_a_critic_that_joins_in_later() -> Run:
     x = torch.randn(640, 20)
     return _JoinsLater(clears=False), loader(x, x.flip(1)), {"max_epochs": 1, "max_steps": -1}
+
+
+class Clips(Manual):
+    """Clips by hand, as ``step`` does it."""
+
+    def __init__(self, step: Any) -> None:
+        super().__init__()
+        self.step = step
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        self.step(self, self.optimizers(), self.loss(self.net(batch[0]), batch[1]), batch_idx)
+
+
+@healthy
+def clipped_by_hand_and_cleared_at_the_end() -> Run:
+    def step(module: Any, optimizer: Any, loss: Any, i: int) -> None:
+        loss.backward()
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return Clips(step), loader(*blobs()), {}
+
+
+@healthy
+def clipped_by_hand_after_several_batches() -> Run:
+    def step(module: Any, optimizer: Any, loss: Any, i: int) -> None:
+        module.manual_backward(loss / 4)
+        if i % 4 == 3:
+            nn.utils.clip_grad_norm_(list(module.parameters()), 1.0)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+
+    return Clips(step), loader(*blobs(512)), {}
+
+
+@healthy
+def step_of_the_batch_before_at_the_beginning_of_the_next() -> Run:
+    def step(module: Any, optimizer: Any, loss: Any, i: int) -> None:
+        if i:
+            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+        optimizer.zero_grad()
+        loss.backward()
+
+    return Clips(step), loader(*blobs(2048)), {}
+
+
+@healthy
+def norm_of_the_last_gradients_logged_in_the_step() -> Run:
+    class Logs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("norm", nn.utils.clip_grad_norm_(self.parameters(), float("inf")))
+            return super().training_step(batch, batch_idx)
+
+    return Logs(), loader(*blobs()), {}
+
+
+@healthy
+def clipped_in_a_hook_of_its_own() -> Run:
+    class Hooks(Classifier):
+        def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+            self.clip_gradients(optimizer, 0.5, "norm")
+
+    return Hooks(), loader(*blobs()), {}
+
+
+@healthy
+def two_optimizers_clipped_one_after_the_other() -> Run:
+    class Two(TwoOptimizers):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            for part, optimizer in zip((self.net[0], self.net[2]), self.optimizers(), strict=True):
+                optimizer.zero_grad()
+                self.manual_backward(self.loss(self.net(batch[0]), batch[1]))
+                nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+                optimizer.step()
+
+    def build(module: Any) -> Any:
+        return [Adam(module.net[0].parameters(), 3e-3), Adam(module.net[2].parameters(), 3e-3)]
+
+    return Two(build, None), loader(*blobs()), {}

@@ -80,6 +80,7 @@ CHECKS: tuple[Check[Any], ...] = (
     units.saturated_units,
     gradient_flow.uncleared_gradients,
     gradient_flow.discarded_gradients,
+    gradient_flow.clipped_too_early,
     parameters.zeroed_parameter,
     parameters.stuck_at_zero,
     parameters.non_finite_parameter,

@@ -1,12 +1,14 @@
 """Gradients that are not cleared, or thrown away before they are used."""
 
 from ..alerts import Severity, Value
-from ..evidence.gradients import Discarded, Uncleared
+from ..evidence.gradients import ClipCalls, Discarded, Uncleared
 from .check import Findings, check
 
 BETWEEN = "call zero_grad() before backward, not between backward and step()"
 SUCCESSIVE = 4
 """Times in a row. Healthy loops, with accumulation and alternation, reach 0."""
+ALWAYS = 3
+"""Calls at one line, all of them too early: the gradients of a single step may be missing on purpose."""
 
 
 @check("WD216", "uncleared-gradients", Severity.ERROR, Uncleared)
@@ -100,3 +102,39 @@ def _gone(seen: Discarded) -> str:
     if seen.elsewhere:
         return "the backward before this step fills another optimizer's parameters: are the optimizers swapped?"
     return BETWEEN
+
+
+@check("WD218", "clipped-too-early", Severity.WARNING, ClipCalls)
+def clipped_too_early(seen: ClipCalls) -> Findings:
+    """Gradients are clipped before backward has made them.
+
+    **What it sees.** Calls of ``clip_grad_norm_`` inside ``training_step``. It alerts when a line is reached at least
+    three times and never finds a gradient but those that the step before has used up already, or none at all.
+
+    **Why it matters.** Nothing is clipped: the one large gradient that clipping is there for goes through.
+
+    **How to fix.** In automatic optimisation backward comes after ``training_step``, so let the Trainer clip; in manual
+    optimisation clip between backward and the step.
+
+    ```python
+    torch.nn.utils.clip_grad_norm_(self.parameters(), 1.0); return loss      # before
+    Trainer(gradient_clip_val=1.0)                                           # after
+    self.manual_backward(loss); self.clip_gradients(opt, 1.0); opt.step()    # after, by hand
+    ```
+
+    **When to ignore.** Where only the returned norm of the last step is wanted (``max_norm=inf`` is left alone).
+
+    **Limits.** The first six sampled steps. Other ways to clip, steps that are compiled, and automatic optimisation
+    that accumulates are not judged.
+
+    **Sources.** Lightning's order of hooks: ``training_step``, ``zero_grad``, backward, step.
+    """
+    if seen.times >= ALWAYS and seen.early == seen.times:
+        what = "no gradient" if seen.none == seen.times else "only gradients that were used already"
+        yield clipped_too_early.alert(
+            seen,
+            f"clip_grad_norm_ found {what}, {seen.times} times out of {seen.times}",
+            hint="clip after backward: Trainer(gradient_clip_val=...), or between manual_backward and step()",
+            where=seen.where,
+            evidence={"times": seen.times, "early": seen.early, "none": seen.none},
+        )

@@ -135,3 +135,24 @@ class Discarded(Evidence):
     kept: float = float("nan")
     clipped: bool = False
     parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipCalls(Evidence):
+    """Calls of ``clip_grad_norm_`` in ``training_step`` at one line, over the steps that were looked at.
+
+    Attributes:
+        where: the user's line; empty where nothing is clipped there.
+        times: calls.
+        early: those that found no gradient but such as the last optimizer step had used up.
+        none: those that found no gradient at all.
+    """
+
+    where: str
+    times: int
+    early: int
+    none: int = 0
+
+    @property
+    def scope(self) -> str:
+        return self.where

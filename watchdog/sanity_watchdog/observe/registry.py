@@ -1,5 +1,6 @@
 """Every observer there is, in the order in which they look."""
 
+from .clipping import ClippingWatch
 from .compilations import CompilationWatch
 from .data import Data
 from .dependence import DependenceWatch
@@ -52,6 +53,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     LostUpdateWatch,
     FlowWatch,
     GradientWatch,
+    ClippingWatch,
     UnitWatch,
     SaturationWatch,
     HyperparameterObserver,

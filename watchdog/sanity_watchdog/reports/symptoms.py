@@ -82,6 +82,7 @@ SYMPTOMS = {
         loss goes up instead of down: WD144 WD317 WD318
         loss explodes after a few steps: WD213 WD317 WD144
         loss spikes in the middle of training: WD143 WD213
+        gradient clipping has no effect: WD218 WD206
         loss jumps up and down from batch to batch: WD110 WD317 WD143
         model forgets one class while it sees the other, data sorted by label: WD110
         accuracy drops suddenly and recovers slowly: WD301 WD143

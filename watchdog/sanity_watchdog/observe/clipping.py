@@ -1,0 +1,106 @@
+"""Sees ``clip_grad_norm_`` being called in a step, and whether there is a gradient that it could still change."""
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import clip_grad
+from torch.optim import Optimizer
+
+from ..evidence.gradients import ClipCalls
+from ..evidence.readings import Unseen
+from .inside import Inside
+from .intercept import anything_compiled
+from .moment import Moment
+from .observer import Observer, in_samples, is_plain
+from .run import Run
+from .site import user_line
+
+ENTRY = "_clip_grads_with_norm_"
+"""What ``clip_grad_norm_`` calls by its global name, under whatever name it was imported."""
+LOOKS = 6
+"""Sampled steps looked at."""
+State = tuple[int, int]
+"""Where a gradient lies, and how often it has been written to."""
+
+
+class ClippingWatch(Observer):
+    """Calls within ``training_step``; what Lightning clips comes after it, or after a backward in it."""
+
+    codes = ("WD218",)
+
+    def __init__(self) -> None:
+        self._looks = 0
+        self._spent: dict[int, State] = {}
+        self._calls: dict[str, list[int]] = {}
+        self._inside = Inside()
+
+    def start(self, run: Run, at: Moment) -> None:
+        if not hasattr(clip_grad, ENTRY) or (run.automatic and run.accumulate > 1):
+            self._looks = LOOKS
+            at.emit(Unseen(codes=self.codes, reason="gradients of several batches are clipped at once", **at.tags()))
+
+    def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
+        if self._looks < LOOKS:
+            held = (p for group in optimizer.param_groups for p in group["params"])
+            self._spent.update({id(p): state for p in held if (state := _state(p)) is not None})
+
+    def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        if at.stage != "train" or not at.sampled or self._looks >= LOOKS:
+            return ()
+        if anything_compiled(at.run.module):
+            self._looks = LOOKS
+            at.emit(Unseen(codes=self.codes, reason="compiled step", **at.tags()))
+            return ()
+        self._looks += 1
+        return (self._noting(),)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        real = getattr(clip_grad, ENTRY)
+
+        @wraps(real)
+        def entry(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
+            self._inside.do(self._note, parameters, max_norm)
+            return real(parameters, max_norm, *args, **kwargs)
+
+        setattr(clip_grad, ENTRY, entry)
+        try:
+            yield
+        finally:
+            if getattr(clip_grad, ENTRY) is entry:
+                setattr(clip_grad, ENTRY, real)
+
+    def _note(self, parameters: Any, max_norm: Any) -> None:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters) if _again(parameters) else []
+        if not given or isinstance(max_norm, Tensor) or not math.isfinite(max_norm):
+            return  # a measurement of the norm
+        counts = self._calls.setdefault(user_line(), [0, 0, 0])
+        found = [p for p in given if p.grad is not None]
+        counts[0] += 1
+        counts[1] += not any(_state(p) is None or _state(p) != self._spent.get(id(p)) for p in found)
+        counts[2] += not found
+
+    @in_samples
+    def batch_end(self, at: Moment, output: Any) -> None:
+        self._inside.tell()
+        if self._looks:
+            for where, (times, early, none) in self._calls.items() or (("", (0, 0, 0)),):
+                at.emit(ClipCalls(where=where, times=times, early=early, none=none, **at.tags()))
+
+
+def _again(parameters: Any) -> bool:
+    """Can these be gone through once more without being used up?"""
+    return isinstance(parameters, (list, tuple))
+
+
+def _state(parameter: Tensor) -> State | None:
+    """None where there is no gradient, or none that may be looked at."""
+    gradient = parameter.grad
+    if gradient is None or not is_plain(gradient) or gradient.layout is not torch.strided:
+        return None
+    return gradient.data_ptr(), gradient._version
