@@ -18,6 +18,7 @@ FAULTS = {
     "labels-from-one": ("WD105", "classes are counted from 1, so the last label has no output"),
     "all-ignored": ("WD105", "a mask made of -100 covers every label"),
     "plus-minus-one": ("WD105", "binary labels are -1 and 1 where the loss wants 0 and 1"),
+    "inverted-weights": ("WD113", "classes are weighted by their frequency instead of its inverse"),
     "sorted-by-class": ("WD110", "the files are sorted by class and the loader does not shuffle"),
 }
 
@@ -29,13 +30,14 @@ class Classifier(L.LightningModule):
         super().__init__()
         self.binary = case.about("plus-minus-one")
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1 if self.binary else 10))
+        self.register_buffer("weights", None)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         scores = self.net(images)
         if self.binary:
             return F.binary_cross_entropy_with_logits(scores.squeeze(1), labels)
-        return F.cross_entropy(scores, labels)
+        return F.cross_entropy(scores, labels, weight=self.weights)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=3e-3)
@@ -56,7 +58,13 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
     if case.about("sorted-by-class"):
         order = labels.argsort(stable=True)
         images, labels = images[order], labels[order]
-    return fit(case, Classifier(case), batches(images, labels, shuffle=not case.broken("sorted-by-class")))
+    module = Classifier(case)
+    if case.about("inverted-weights"):
+        kept = torch.rand(len(labels)) < 0.7**labels  # high digits are rare
+        images, labels = images[kept], labels[kept]
+        counts = labels.bincount().float()
+        module.weights = counts / counts.mean() if case.broken("inverted-weights") else counts.mean() / counts
+    return fit(case, module, batches(images, labels, shuffle=not case.broken("sorted-by-class")))
 
 
 if __name__ == "__main__":

@@ -206,3 +206,26 @@ def counts_that_were_standardised(fixed: bool) -> Run:
     counts = torch.poisson((0.5 * y).exp() * 3)
     target = counts if fixed else (counts - counts.mean()) / counts.std()
     return Classifier(nn.Sequential(mlp(12, 1), nn.Flatten(0)), F.poisson_nll_loss, lr=3e-3), loader(x, target), {}
+
+
+def rare(k: int = 5) -> tuple[Tensor, Tensor]:
+    """Clusters of which each is half as frequent as the one before."""
+    x, y = blobs(2000, k=k)
+    kept = torch.rand(len(y)) < 0.5**y
+    return x[kept], y[kept]
+
+
+@fault("WD113")
+def weights_by_the_frequency(fixed: bool) -> Run:
+    x, y = rare()
+    counts = y.bincount().float()
+    return Classifier(mlp(k=5), nn.CrossEntropyLoss(counts.mean() / counts if fixed else counts)), loader(x, y), {}
+
+
+@fault("WD113")
+def positives_over_negatives(fixed: bool) -> Run:
+    x = torch.randn(1500, 20)
+    y = (x[:, :3] > torch.tensor([1.2, 1.5, 0.0])).float()
+    odds = y.mean(0) / (1 - y.mean(0))
+    loss = nn.BCEWithLogitsLoss(pos_weight=1 / odds if fixed else odds)
+    return Classifier(mlp(k=3), loss), loader(x, y), {}

@@ -35,6 +35,7 @@ from . import (
     undone,
     units,
     watchdog,
+    weighting,
 )
 from .check import Check, Findings, Skip, check
 
@@ -53,6 +54,7 @@ CHECKS: tuple[Check[Any], ...] = (
     batches.one_class_batches,
     targets.padding_in_loss,
     targets.misaligned_targets,
+    weighting.inverted_weights,
     data.non_finite_input,
     data.constant_input,
     data.unscaled_input,

@@ -92,3 +92,24 @@ class TokenTargets(Evidence):
     labelled: float = 0.0
     distinct: int = 0
     left_out: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassWeights(Evidence):
+    """Class weights of a loss call, and how often the classes came.
+
+    Attributes:
+        function, where: of the loss call.
+        weights: per class, or ``pos_weight`` per column. counts: labels of that class, or ones in that column, so far.
+        others: labels of a column that are not one; empty for class weights.
+    """
+
+    function: str
+    where: str = ""
+    weights: tuple[float, ...]
+    counts: tuple[float, ...]
+    others: tuple[float, ...] = ()
+
+    @property
+    def scope(self) -> str:
+        return self.where or self.stage

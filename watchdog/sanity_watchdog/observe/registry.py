@@ -35,6 +35,7 @@ from .stall import StallObserver
 from .statistics import StatisticsObserver
 from .undone import UndoneObserver
 from .units import UnitWatch
+from .weighting import WeightingWatch
 
 OBSERVERS: tuple[type[Observer], ...] = (
     Runtime,
@@ -46,6 +47,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Data,
     Progress,
     MadeTargetsObserver,
+    WeightingWatch,
     ReseedingWatch,
     DependenceWatch,
     HalfWatch,
