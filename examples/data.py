@@ -21,6 +21,7 @@ FAULTS = {
     "integer-division": ("WD122", "images // 17 instead of / 16: every pixel is zero"),
     "raw-columns": ("WD123", "wine: proline near 1,000 beside hue near 1, unscaled"),
     "index-unused": ("WD124", "the data set draws from a generator that it seeds anew for each item"),
+    "normalised-in-place": ("WD127", "__getitem__ subtracts the mean from the stored row, again in every epoch"),
     "last-batch-of-one": ("WD125", "1,793 samples in batches of 64 leave one, and BatchNorm needs two"),
     "label-among-features": ("WD145", "the table's label column was kept among the features"),
 }
@@ -59,6 +60,25 @@ class Noisy(Dataset[tuple[Tensor, Tensor]]):
         return self.rows[index] + noise, self.labels[index]
 
 
+class Centred(Dataset[tuple[Tensor, Tensor]]):
+    """Digits minus their mean."""
+
+    def __init__(self, rows: Tensor, labels: Tensor, case: Case) -> None:
+        self.rows, self.labels, self.case = rows, labels, case
+        self.mean = rows.mean(0)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        row = self.rows[index]
+        if self.case.broken("normalised-in-place"):
+            row -= self.mean
+            row /= 2
+            return row, self.labels[index]
+        return (row - self.mean) / 2, self.labels[index]
+
+
 def main(argv: list[str] | None = None) -> SanityWatchdog:
     """Train; returns the watchdog."""
     case = ask(argv, __doc__, FAULTS)
@@ -78,6 +98,9 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
     model = Classifier(rows.shape[1], int(labels.max()) + 1, case)
     if case.about("index-unused"):
         return fit(case, model, DataLoader(Noisy(rows, labels, case), 64, shuffle=not case.broken("index-unused")))
+    if case.about("normalised-in-place"):
+        data = Centred(rows[:640] + 1, labels[:640], case)
+        return fit(case, model, DataLoader(data, 64, shuffle=True))
     if case.about("last-batch-of-one"):
         dropped = not case.broken("last-batch-of-one")
         return fit(case, model, batches(rows[:1793], labels[:1793], drop_last=dropped))

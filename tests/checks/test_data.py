@@ -5,10 +5,19 @@ import pytest
 
 from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
-from sanity_watchdog.checks.batches import batch_of_one, one_class_batches, repeated_batch
+from sanity_watchdog.checks.batches import batch_of_one, one_class_batches, repeated_batch, rewritten_data
 from sanity_watchdog.checks.data import constant_input, non_finite_input, unscaled_input
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.data import Entry, Finiteness, FirstInputs, LabelOrder, LastBatch, MadeTargets, Repeats
+from sanity_watchdog.evidence.data import (
+    Entry,
+    Finiteness,
+    FirstInputs,
+    LabelOrder,
+    LastBatch,
+    MadeTargets,
+    Repeats,
+    StoredData,
+)
 
 TABLE = Entry(
     path="batch[0]",
@@ -75,6 +84,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (repeated_batch, GENERATOR),
     (repeated_batch, Repeats(reseeded="train.py:40", alike=6)),
     (batch_of_one, LAST),
+    (rewritten_data, StoredData(paths=("dataset.images",), factor=1 / 255, arrays=2)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, MIXED),
@@ -116,6 +126,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (batch_of_one, replace(LAST, layers=())),
     (batch_of_one, replace(LAST, samples=-1)),
     (batch_of_one, replace(LAST, size=1)),
+    (rewritten_data, StoredData(arrays=2)),
 ]
 
 

@@ -210,3 +210,41 @@ def sampler_that_draws_one_class(fixed: bool) -> Run:
     weights = torch.ones(len(y)) if fixed else (y == 4).float()
     sampler = WeightedRandomSampler(weights.tolist(), 1_280)
     return Classifier(), DataLoader(TensorDataset(x, y), 32, sampler=sampler), {"max_steps": 50}
+
+
+class Stored(Dataset[Any]):
+    """Samples kept in an array ``x``, as ``take`` hands them out."""
+
+    def __init__(self, x: Any, y: Tensor, take: Callable[[Any, int], Any]) -> None:
+        self.x, self.y, self.take = x, y, take
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> Any:
+        return self.take(self.x, i), self.y[i]
+
+
+@fault("WD127")
+def rows_of_an_array_normalised_in_place(fixed: bool) -> Run:
+    def take(x: Any, i: int) -> Any:
+        row = x[i].copy() if fixed else x[i]
+        row -= 1
+        row /= 2
+        return row
+
+    x, y = blobs()
+    return Classifier(), DataLoader(Stored((2 * x + 1).numpy(), y, take), 32, shuffle=True), {}
+
+
+@fault("WD127")
+def pixels_divided_where_they_are_kept(fixed: bool) -> Run:
+    def take(x: Any, i: int) -> Any:
+        return x[i] / 255 if fixed else x[i].div_(255)
+
+    x, y = greys(256)
+    return (
+        Classifier(cnn(channels=1)),
+        DataLoader(Stored(list(x.float()), y, take), 32, shuffle=True),
+        {"max_steps": 24},
+    )

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
-from .data import Denoiser
+from .data import Denoiser, Stored
 from .parts import TableNet, categories, line
 
 
@@ -213,3 +213,89 @@ def label_of_a_bag_stored_for_each_of_its_samples() -> Run:
 
     items = [(x, torch.full((len(x),), y)) for x, y in bags()]
     return Squeezing(mlp(k=2)), DataLoader(items, batch_size=1, shuffle=True), {}
+
+
+@healthy
+def each_sample_scaled_by_itself_in_place() -> Run:
+    def take(x: Any, i: int) -> Any:
+        row = x[i]
+        row -= row.mean()
+        row /= row.std()
+        return row
+
+    x, y = blobs()
+    return Classifier(), DataLoader(Stored(x.numpy(), y, take), 32, shuffle=True), {}
+
+
+@healthy
+def cache_filled_while_loading() -> Run:
+    class Caches(Stored):
+        def __init__(self) -> None:
+            super().__init__(*blobs(), lambda x, i: x[i])
+            self.cache = torch.zeros(len(self.x), 20)
+
+        def __getitem__(self, i: int) -> Any:
+            if not self.cache[i].any():
+                self.cache[i] = self.x[i] * 0.5
+            return self.cache[i], self.y[i]
+
+    return Classifier(), DataLoader(Caches(), 32, shuffle=True), {}
+
+
+@healthy
+def whole_table_normalised_when_first_asked() -> Run:
+    class Lazy(Stored):
+        ready = False
+
+        def __getitem__(self, i: int) -> Any:
+            if not self.ready:
+                self.x.sub_(self.x.mean(0)).div_(self.x.std(0))
+                self.ready = True
+            return self.x[i], self.y[i]
+
+    return Classifier(), DataLoader(Lazy(*blobs(), lambda x, i: x[i]), 32, shuffle=True), {}
+
+
+@healthy
+def memory_of_the_last_scores_beside_the_data() -> Run:
+    class Remembers(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y, i = batch
+            scores = self.net(x)
+            self.data.memory[i] = 0.9 * self.data.memory[i] + 0.1 * scores.detach()
+            return self.loss(scores, y)
+
+    class Numbered(Stored):
+        def __init__(self) -> None:
+            super().__init__(*blobs(), lambda x, i: x[i])
+            self.memory = torch.zeros(len(self.x), 10)
+            self.weights = torch.ones(len(self.x))
+
+        def __getitem__(self, i: int) -> Any:
+            self.weights[i] *= 0.9
+            return self.x[i], self.y[i], i
+
+    module = Remembers()
+    module.data = data = Numbered()
+    return module, DataLoader(data, 32, shuffle=True), {}
+
+
+@healthy
+def rows_shuffled_where_they_are_kept() -> Run:
+    class Shuffles(Classifier):
+        def on_train_epoch_start(self) -> None:
+            data = self.trainer.train_dataloader.dataset
+            order = torch.randperm(len(data))
+            data.x, data.y = data.x[order], data.y[order]
+
+    return Shuffles(), DataLoader(Stored(*blobs(), lambda x, i: x[i]), 32), {}
+
+
+@healthy
+def noise_added_to_a_copy() -> Run:
+    def take(x: Any, i: int) -> Any:
+        row = x[i].clone()
+        row += 0.1 * torch.randn(20)
+        return row
+
+    return Classifier(), DataLoader(Stored(*blobs(), take), 32, shuffle=True), {}

@@ -60,6 +60,7 @@ CHECKS: tuple[Check[Any], ...] = (
     data.unscaled_input,
     batches.repeated_batch,
     batches.batch_of_one,
+    batches.rewritten_data,
     dependence.mixed_samples,
     dependence.sees_the_future,
     dependence.input_ignored,

@@ -4,7 +4,7 @@ import math
 from collections import Counter
 
 from ..alerts import Severity, number
-from ..evidence.data import LabelOrder, LastBatch, MadeTargets, Repeats
+from ..evidence.data import LabelOrder, LastBatch, MadeTargets, Repeats, StoredData
 from .check import Findings, Skip, check
 
 CHANCE = 1e-6
@@ -199,4 +199,38 @@ def batch_of_one(seen: LastBatch) -> Findings:
             hint="DataLoader(..., drop_last=True)",
             subjects=seen.layers,
             evidence={"samples": seen.samples, "batch_size": seen.size},
+        )
+
+
+@check("WD127", "rewritten-data", Severity.WARNING, StoredData)
+def rewritten_data(seen: StoredData) -> Findings:
+    """Loading a sample changes it where it is kept: each epoch sees other data.
+
+    **What it sees.** Some values of the arrays that a data set keeps in memory, before the first epoch and after the
+    first and the second. It alerts when in both epochs the samples changed by the same factor and shift: as a
+    normalisation does that is done in place.
+
+    **Why it matters.** The first epoch is right, the second one normalises what is normalised already, and so on: the
+    inputs drift towards zero or away, and validation on a data set of its own sees something else.
+
+    **How to fix.** Make a new array, or normalise all samples once::
+
+        x = self.images[i]; x -= self.mean          # before: a view, and an operation in place
+        x = self.images[i] - self.mean              # after
+
+    **When to ignore.** Where the data are meant to change from epoch to epoch.
+
+    **Limits.** Tables of two and more values a sample, lists of samples of one size, floating point, in this process:
+    what persistent workers do to their copies is not seen. Changes that differ from sample to sample are left alone:
+    caches, replay buffers, and random ones.
+
+    **Sources.** NumPy: basic indexing makes views, and ``a -= b`` writes to ``a``.
+    """
+    if seen.paths:
+        yield rewritten_data.alert(
+            seen,
+            f"each epoch multiplies what is stored by {number(seen.factor)} and adds {number(seen.shift)}",
+            hint="in __getitem__ make a new array (x = x - mean), do not write to the stored one (x -= mean)",
+            subjects=seen.paths,
+            evidence={"factor": seen.factor, "shift": seen.shift, "arrays": seen.arrays},
         )

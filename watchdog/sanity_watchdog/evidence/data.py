@@ -138,3 +138,19 @@ class MadeTargets(LabelOrder):
 
     where: str = ""
     repeated: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredData(Evidence):
+    """What the data sets keep in memory, after two epochs.
+
+    Attributes:
+        paths: arrays all of whose changed samples changed in both epochs by the same factor and shift per column.
+        factor, shift: those of the first of them, medians over its columns.
+        arrays: arrays looked at.
+    """
+
+    paths: tuple[str, ...] = ()
+    factor: float = 1.0
+    shift: float = 0.0
+    arrays: int = 0

@@ -26,6 +26,7 @@ from .parameters import ParameterObserver
 from .progress import Progress
 from .ranks import Ranks
 from .reseeding import ReseedingWatch
+from .rewriting import RewritingWatch
 from .runtime import Runtime
 from .saturation import SaturationWatch
 from .scaler import ScalerWatch
@@ -49,6 +50,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     MadeTargetsObserver,
     WeightingWatch,
     ReseedingWatch,
+    RewritingWatch,
     DependenceWatch,
     HalfWatch,
     ScalerWatch,

@@ -168,6 +168,7 @@ SYMPTOMS = {
         forgot to normalize the inputs: WD123
         features of very different scale: WD123
         data loader does not shuffle: WD110
+        first epoch is fine, then training gets worse with every epoch: WD127 WD320
         class weights make it worse, rare classes are never predicted: WD113
         probabilities given to a loss that wants logits: WD102 WD103
         softmax over the wrong dimension: WD103 WD131

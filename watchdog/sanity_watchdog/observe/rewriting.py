@@ -1,0 +1,144 @@
+"""Compares what a data set keeps in memory at the ends of epochs: does loading write to it?"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from ..evidence.data import StoredData
+from ..evidence.readings import Unseen
+from .moment import Moment
+from .observer import Observer, is_plain
+from .run import Run
+
+ROWS, COLUMNS = 64, 64
+"""Samples of an array that are compared, and values of each, evenly picked."""
+FEWEST = 8
+"""Samples that must have changed, and samples that an array must have."""
+DEPTH, ARRAYS = 3, 4
+"""How deep arrays are looked for in a data set, and how many are followed."""
+EXACT = 1e-3
+"""Deviation of the new values from a line through the old ones, in standard deviations of the new ones."""
+Line = tuple[float, float]
+"""Factor and shift."""
+
+
+class RewritingWatch(Observer):
+    """Takes a few values of each array before the first epoch and after the first two."""
+
+    codes = ("WD127",)
+
+    def __init__(self) -> None:
+        self._before: dict[str, Tensor] = {}
+        self._lines: dict[str, Line] = {}
+        self._epochs = 0
+
+    def start(self, run: Run, at: Moment) -> None:
+        self._before = dict(_stored(run))
+        if not self._before:
+            at.emit(Unseen(codes=self.codes, reason="no data set that keeps its samples in memory", **at.tags()))
+        else:
+            at.emit(Unseen(codes=self.codes, reason="fewer than two epochs", **at.tags()))
+
+    def epoch_end(self, at: Moment) -> None:
+        self._epochs += 1
+        if not self._before or self._epochs > 2:
+            return
+        now = dict(_stored(at.run))
+        lines = {path: line for path, line in _changes(self._before, now).items() if line is not None}
+        if self._epochs == 2:
+            same = [p for p, line in lines.items() if p in self._lines and _alike(line, self._lines[p])]
+            factor, shift = lines[same[0]] if same else (1.0, 0.0)
+            at.emit(StoredData(paths=tuple(same), factor=factor, shift=shift, arrays=len(now), **at.tags()))
+        self._before, self._lines = now, lines
+
+
+def _stored(run: Run) -> Iterator[tuple[str, Tensor]]:
+    found = 0
+    for i, loader in enumerate(run.loaders):
+        if isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset):
+            name = "dataset" if len(run.loaders) == 1 else f"dataset {i}"
+            for path, values in _arrays(loader.dataset, name, DEPTH, set()):
+                yield path, values
+                found += 1
+                if found == ARRAYS:
+                    return
+
+
+def _arrays(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
+    if id(value) in seen or isinstance(value, (type, torch.nn.Module, str, bytes)):
+        return
+    seen.add(id(value))
+    rows = _rows(value)
+    if rows is not None:
+        yield path, rows
+    elif isinstance(value, (list, tuple)) and depth:
+        for i, item in enumerate(value[:ARRAYS]):
+            yield from _arrays(item, f"{path}[{i}]", depth - 1, seen)
+    elif depth and isinstance(getattr(value, "__dict__", None), dict):
+        for name, item in list(vars(value).items()):
+            yield from _arrays(item, f"{path}.{name}", depth - 1, seen)
+
+
+def _rows(value: Any) -> Tensor | None:
+    """Some values (rows, columns) of a table of samples, or of a list of samples of one size; None for all else."""
+    if not (type(value) is list or _is_table(value)) or len(value) < FEWEST:
+        return None
+    step = max(1, len(value) // ROWS)
+    rows: list[Tensor] = []
+    for i in range(0, len(value), step)[:ROWS]:
+        row = _flat(value[i])
+        if row is None or len(row) < 2 or (rows and len(row) != len(rows[0])):
+            return None
+        rows.append(row)
+    return torch.stack(rows)
+
+
+def _is_table(value: Any) -> bool:
+    return _is_readable(value) and value.ndim > 1
+
+
+def _is_readable(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return is_plain(value) and value.is_cpu and value.layout is torch.strided and value.is_floating_point()
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray and value.dtype.kind == "f"
+
+
+def _flat(sample: Any) -> Tensor | None:
+    """A copy of some values of one sample."""
+    if not _is_readable(sample) or not sample.ndim:
+        return None
+    flat = sample.detach().reshape(-1) if isinstance(sample, Tensor) else torch.from_numpy(sample.reshape(-1).copy())
+    return flat[:: max(1, len(flat) // COLUMNS)][:COLUMNS].double().clone()
+
+
+def _changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, Line | None]:
+    return {path: _line(before[path], rows) for path, rows in now.items() if path in before}
+
+
+def _line(old: Tensor, new: Tensor) -> Line | None:
+    """Median factor and shift, where every sample that changed did so by one factor and one shift per column."""
+    if old.shape != new.shape:
+        return None
+    changed = (old != new).any(1) & old.isfinite().all(1) & new.isfinite().all(1)
+    old, new = old[changed], new[changed]
+    if len(old) < FEWEST:
+        return None
+    varies = (old.std(0) > 0) & (new.std(0) > 0)
+    if not varies.any():
+        return None
+    old, new = old[:, varies], new[:, varies]
+    x, y = old - old.mean(0), new - new.mean(0)
+    factors = (x * y).sum(0) / x.square().sum(0)
+    shifts = new.mean(0) - factors * old.mean(0)
+    if bool(((y - factors * x).abs().amax(0) > EXACT * new.std(0)).any()):
+        return None
+    return float(factors.median()), float(shifts.median())
+
+
+def _alike(one: Line, other: Line) -> bool:
+    return all(abs(a - b) <= EXACT * max(abs(a), abs(b)) + 1e-6 for a, b in zip(one, other, strict=True))
