@@ -16,6 +16,7 @@ from sanity_watchdog import SanityWatchdog
 
 FAULTS = {
     "attention-over-batch": ("WD131", "attention without batch_first: each digit looks at the other digits"),
+    "softmax-over-queries": ("WD134", "attention by hand whose weights sum to 1 over the queries"),
     "overwritten-features": ("WD133", "a leftover line overwrites the features with zeros"),
     "float64-batch": ("WD402", "NumPy's float64 reaches float32 weights"),
 }
@@ -28,12 +29,17 @@ class Rows(L.LightningModule):
         super().__init__()
         self.case = case
         self.embed = nn.Linear(8, 32)
-        self.attention = nn.MultiheadAttention(32, 4, batch_first=not case.broken("attention-over-batch"))
+        if not case.about("softmax-over-queries"):
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=not case.broken("attention-over-batch"))
         self.head = nn.Linear(8 * 32, 10)
 
     def forward(self, images: Tensor) -> Tensor:
         rows = self.embed(images.squeeze(1))
-        rows = rows + self.attention(rows, rows, rows, need_weights=False)[0]
+        if self.case.about("softmax-over-queries"):
+            scores = rows @ rows.transpose(-2, -1) / 32**0.5
+            rows = rows + scores.softmax(-2 if self.case.broken("softmax-over-queries") else -1) @ rows
+        else:
+            rows = rows + self.attention(rows, rows, rows, need_weights=False)[0]
         if self.case.broken("overwritten-features"):
             rows = torch.zeros_like(rows)
         return self.head(rows.flatten(1))

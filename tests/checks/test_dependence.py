@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from sanity_watchdog.checks import Check, Skip
-from sanity_watchdog.checks.dependence import input_ignored, mixed_samples, sees_the_future
+from sanity_watchdog.checks.dependence import input_ignored, misweighted_positions, mixed_samples, sees_the_future
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.dependence import Dependence, Suspect
+from sanity_watchdog.evidence.dependence import Dependence, PositionWeights, Suspect
 
 SEPARATE = Dependence(
     function="cross_entropy",
@@ -44,6 +44,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (input_ignored, replace(SEPARATE, inverted="model.py:12", reason="hooks on the graph")),
     (input_ignored, replace(SEPARATE, lone="model.py:14")),
     (mixed_samples, replace(SEPARATE, placed="model.py:16")),
+    (misweighted_positions, PositionWeights(across="model.py:18")),
+    (misweighted_positions, PositionWeights(masked="model.py:20")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, SEPARATE),
@@ -60,6 +62,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (sees_the_future, replace(CAUSAL, later=1e-6)),
     (sees_the_future, SEPARATE),
     (input_ignored, SEPARATE),
+    (misweighted_positions, PositionWeights()),
 ]
 
 

@@ -31,6 +31,7 @@ from . import (
     ranks,
     sequences,
     targets,
+    weighing,
 )
 from .case import CASES, Case
 
@@ -67,4 +68,5 @@ __all__ = [
     "ranks",
     "sequences",
     "targets",
+    "weighing",
 ]

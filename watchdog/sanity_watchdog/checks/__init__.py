@@ -64,6 +64,7 @@ CHECKS: tuple[Check[Any], ...] = (
     dependence.mixed_samples,
     dependence.sees_the_future,
     dependence.input_ignored,
+    dependence.misweighted_positions,
     progress.stuck_at_chance,
     progress.non_finite_loss,
     progress.loss_spike,

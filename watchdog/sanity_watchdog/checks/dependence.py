@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity, number
-from ..evidence.dependence import Dependence, Suspect
+from ..evidence.dependence import Dependence, PositionWeights, Suspect
 from .check import Findings, Skip, check
 
 MOST = 0.5
@@ -222,4 +222,47 @@ def input_ignored(seen: Dependence) -> Findings:
             hint="look in forward for a variable that is overwritten, or features that are computed and not used",
             where=seen.where,
             evidence={"samples": seen.samples},
+        )
+
+
+@check("WD134", "misweighted-positions", Severity.WARNING, PositionWeights)
+def misweighted_positions(seen: PositionWeights) -> Findings:
+    """Attention is normalised over the queries, or a mask is a factor of its scores and hides nothing.
+
+    **What it sees.** In the first step: a product of two activations that has as many rows as columns, a softmax over
+    the last axis but one, and then a sum over the last one with these weights. And scores that are multiplied by zeros
+    and ones, right before a softmax over an axis along which both occur, whose result is not masked again.
+
+    **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks
+    with what the others look at. A score of 0 is a score like others: exp(0) is 1, and padding keeps its weight.
+
+    **How to fix.** ::
+
+        weights = (q @ k.transpose(-2, -1)).softmax(-2)               # before: over the queries
+        weights = (q @ k.transpose(-2, -1)).softmax(-1)               # after: over the keys
+        weights = (scores * mask).softmax(-1)                         # before
+        weights = scores.masked_fill(mask == 0, -torch.inf).softmax(-1)   # after
+
+    **When to ignore.** Where queries are meant to compete for keys without being normalised afterwards.
+
+    **Limits.** Queries and keys of different numbers are left alone (slots and clusters compete on purpose), and so is
+    what fused attention does. The first step only; not where the step is compiled.
+
+    **Sources.** Vaswani et al. 2017: a softmax over the keys; illegal connections are set to minus infinity.
+    """
+    if seen.across:
+        yield misweighted_positions.alert(
+            seen,
+            "a softmax over the queries makes weights that then sum up the keys",
+            hint="normalise over the keys: softmax(dim=-1) for scores (..., queries, keys)",
+            where=seen.across,
+            evidence={"axis": -2},
+        )
+    elif seen.masked:
+        yield misweighted_positions.alert(
+            seen,
+            "scores are multiplied by a mask before their softmax: hidden places get the score 0, not -inf",
+            hint="scores.masked_fill(mask == 0, -torch.inf) before the softmax",
+            where=seen.masked,
+            evidence={"score": 0.0},
         )

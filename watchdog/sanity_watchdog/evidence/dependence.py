@@ -75,3 +75,16 @@ class Dependence(Evidence):
     @property
     def scope(self) -> str:
         return self.where or self.stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionWeights(Evidence):
+    """Weights of positions in the first step that mean something else than they should.
+
+    Attributes:
+        across: line of a softmax over the queries, whose weights then sum up the keys; empty for none.
+        masked: line of a mask of zeros and ones that scores are multiplied by before a softmax; empty for none.
+    """
+
+    across: str = ""
+    masked: str = ""

@@ -11,6 +11,7 @@ from .observer import is_plain
 from .operations import ADDS, VIEWS
 from .site import user_line
 from .together import Together
+from .weighing import Weighing
 
 PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
 CONTRACTIONS = ("matmul", "__matmul__", "bmm")
@@ -26,13 +27,14 @@ class Attending:
     """Follows the operations on values made from the batch, in one step on so many samples; ``drawn``: by the loader.
 
     Attributes:
-        together: attention between samples that is meant.
+        together: attention between samples that is meant. weighing: what weights of positions show.
         placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
     """
 
     def __init__(self, samples: int, drawn: int) -> None:
         self.together = Together(samples)
+        self.weighing = Weighing()
         self.lone = self.placed = ""
         self._drawn = drawn if drawn == samples else 0
         self._weights: dict[int, tuple[Tensor, str]] = {}
@@ -43,6 +45,7 @@ class Attending:
     ) -> None:
         """One operation of the step of ``trace``, whose first argument is known to be ``first``."""
         self.together.follow(name, args, out)
+        self.weighing.follow(name, args, kwargs, out)
         given = args[0] if args and isinstance(args[0], Tensor) else None
         if given is None:
             return

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evidence.dependence import Dependence
+from ..evidence.dependence import Dependence, PositionWeights
 from .batches import elements, size_of
 from .calls import Frontier, LossCall, Trace
 from .company import COUNTS, astray, company
@@ -32,7 +32,7 @@ STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 class DependenceWatch(FirstLossObserver):
     """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
 
-    codes = ("WD112", "WD131", "WD132", "WD133")
+    codes = ("WD112", "WD131", "WD132", "WD133", "WD134")
 
     def first_loss(self, at: Moment, loss: Tensor) -> None:
         at.emit(self._look(at, loss))
@@ -42,6 +42,8 @@ class DependenceWatch(FirstLossObserver):
         attending = trace.attending if trace is not None else None
         if attending is not None:
             tags |= {"inverted": attending.turned_round(), "lone": attending.lone, "placed": attending.placed}
+            weighing = attending.weighing
+            at.emit(PositionWeights(across=weighing.across, masked=weighing.masked(), **at.tags()))
         if trace is None or not trace.followed:
             compiled = trace is not None and trace.compiled
             return Dependence(reason="compiled step" if compiled else "the step was not followed", **tags)

@@ -171,7 +171,8 @@ SYMPTOMS = {
         first epoch is fine, then training gets worse with every epoch: WD127 WD320
         class weights make it worse, rare classes are never predicted: WD113
         probabilities given to a loss that wants logits: WD102 WD103
-        softmax over the wrong dimension: WD103 WD131
+        softmax over the wrong dimension: WD103 WD131 WD134
+        attention looks at padding although there is a mask: WD134 WD133
     """),
     "Memory, time and several GPUs": _table("""
         GPU memory grows every step until out of memory: WD509

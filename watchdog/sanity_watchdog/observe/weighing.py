@@ -1,0 +1,118 @@
+"""Weights of positions that do not mean what they should: normalised over the wrong axis, or hidden by a factor."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .calls import Marks
+from .observer import is_plain
+from .operations import MOVES, VIEWS
+from .site import user_line
+
+PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
+CONTRACTIONS = ("matmul", "__matmul__", "bmm")
+SCALES = (*PRODUCTS, "div", "__truediv__", "true_divide", "divide")
+ADJUSTS = (*SCALES, "add", "sub", "masked_fill", "where", "dropout")
+"""What scores go through on their way to the softmax."""
+CANDIDATES = 4
+"""Masks looked at."""
+HIDDEN = 0.05
+"""Share of a mask that must be 0; less may be what a similarity keeps of each sample with itself."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Masked:
+    """Scores that were multiplied by ``mask``. ``normalised``: a softmax over them has run."""
+
+    mask: Tensor
+    where: str
+    normalised: bool = False
+
+
+class Weighing:
+    """Follows scores through one step.
+
+    Attributes:
+        across: line of a softmax over the queries of a square table, whose weights then sum up the keys.
+    """
+
+    def __init__(self) -> None:
+        self.across = ""
+        self._scores: Marks[bool] = Marks()
+        self._weights: Marks[str] = Marks()
+        self._masked: Marks[_Masked] = Marks()
+        self._open: list[tuple[tuple[int, ...], int, _Masked]] = []
+
+    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        """One operation on values made from the batch."""
+        given = [a for a in args if isinstance(a, Tensor)]
+        if not given or not out.requires_grad:
+            return
+        if name in ("softmax", "log_softmax"):
+            self._normalise(name, args, kwargs, out)
+        elif name in CONTRACTIONS or name == "einsum":
+            self._contract(name, args, given, out)
+        elif name in ADJUSTS or (name in VIEWS and name not in MOVES):
+            self._carry(name, given, out)
+
+    def _normalise(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        scores, axis = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if not isinstance(axis, int):
+            return
+        axis %= out.ndim
+        if name == "softmax" and axis == out.ndim - 2 and self._scores.get(scores):
+            self._weights.put(out, user_line())
+        masked = self._masked.get(scores)
+        if masked is not None and len(self._open) < CANDIDATES:
+            found = _Masked(masked.mask, masked.where, True)
+            self._masked.put(out, found)
+            self._open.append((tuple(out.shape), axis, found))
+
+    def _contract(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
+        operands = given if name != "einsum" else [t for a in args[1:] for t in (a if isinstance(a, list) else [a])]
+        where = self._weights.get(operands[0]) if operands and isinstance(operands[0], Tensor) else None
+        if where is not None and not self.across and (name != "einsum" or _sums_keys(args[0])):
+            self.across = where
+        apart = len(operands) == 2 and not any(isinstance(t, torch.nn.Parameter) for t in operands)
+        if apart and out.ndim > 2 and out.shape[-1] == out.shape[-2] > 1:
+            self._scores.put(out, True)
+
+    def _carry(self, name: str, given: list[Tensor], out: Tensor) -> None:
+        first = given[0]
+        same = out.shape[-2:] == first.shape[-2:]
+        if same and self._scores.get(first):
+            self._scores.put(out, True)
+        if same and (where := self._weights.get(first)) is not None and (name == "dropout" or name in VIEWS):
+            self._weights.put(out, where)
+        masked = next((m for t in given if (m := self._masked.get(t)) is not None), None)
+        if name in PRODUCTS and len(given) == 2:
+            mask = next((t for t in given if not t.requires_grad), None)
+            if masked is not None and masked.normalised and mask is not None:  # hidden once more, and really
+                self._open = [row for row in self._open if row[-1] is not masked]
+            elif masked is None and mask is not None and is_plain(mask) and mask.numel() > 1 and out.ndim > 1:
+                self._masked.put(out, _Masked(mask, user_line()))
+        elif masked is not None and (name == "dropout" or (name in SCALES and len(given) == 1)):
+            self._masked.put(out, masked)
+
+    def masked(self) -> str:
+        """Line of a mask that was multiplied with scores before their softmax. Waits for the device."""
+        for shape, axis, found in self._open:
+            mask = found.mask.detach()
+            if mask.ndim > len(shape) or not bool(((mask == 0) | (mask == 1)).all()):
+                continue
+            whole = mask.float().expand(shape)
+            rows = whole.amax(axis) > whole.amin(axis)
+            if bool(rows.any()) and float((whole == 0).float().mean()) >= HIDDEN:
+                return found.where
+        return ""
+
+
+def _sums_keys(equation: Any) -> bool:
+    """Does it keep the last axis but one of its first operand, and sum over the last one?"""
+    if not isinstance(equation, str) or "->" not in equation or "." in equation:
+        return False
+    taken, _, left = equation.replace(" ", "").partition("->")
+    first = taken.split(",")[0]
+    return len(first) > 2 and first[-2] in left and first[-1] not in left
