@@ -25,7 +25,7 @@ from . import outcomes
 from .outcomes import Outcome, same
 from .runs import Classifier, Manual, blobs, loader, trainer
 
-HOOKS = tuple(n for n in MOMENTS if n not in ("failed", "close"))
+HOOKS = tuple(n for n in MOMENTS if n not in ("failed", "close", "rested"))
 ALL = tuple(sorted({c.code[:3] for c in CHECKS} | {"WD"}))
 
 

@@ -21,13 +21,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.delivery import Delivery
 from sanity_watchdog.observe import aside, progress
 from sanity_watchdog.observe.data import FIRST
 from sanity_watchdog.observe.observer import is_plain
 from sanity_watchdog.observe.packet import Packet
 from sanity_watchdog.observe.sampling import SETTLED, sampled
 from sanity_watchdog.observe.undone import BOUNDARIES
-from sanity_watchdog.watch import Watch
 
 from .runs import Classifier, Manual, assert_awake, blobs, detaches_seen, loader, mlp, trainer
 
@@ -91,9 +91,9 @@ def counted(monkeypatch: pytest.MonkeyPatch, dog: SanityWatchdog) -> list[Step]:
     """Steps of the coming fit, with the operators between the first line and the last of each of our hooks."""
     steps: list[Step] = []
     operators = Operators()
-    deliver, send = Watch._deliver, Packet.send
+    deliver, send = Delivery._deliver, Packet.send
 
-    def delivering(self: Watch, at: Any) -> None:
+    def delivering(self: Delivery, at: Any) -> None:
         operators.arrived = True
         try:
             deliver(self, at)
@@ -124,7 +124,7 @@ def counted(monkeypatch: pytest.MonkeyPatch, dog: SanityWatchdog) -> list[Step]:
 
         return call
 
-    monkeypatch.setattr(Watch, "_deliver", delivering)
+    monkeypatch.setattr(Delivery, "_deliver", delivering)
     monkeypatch.setattr(Packet, "send", sending)
     for name in HOOKS:
         setattr(dog, name, around(name))

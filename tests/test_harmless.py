@@ -25,6 +25,8 @@ from .outcomes import assert_same, outcome
 from .runs import assert_awake
 
 HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n != "codes")
+AT_REST = ("looks_between", "may_rest", "same_step", "rested")
+"""Asked and told between samples of a settled run only."""
 JUDGED = 10
 
 
@@ -95,8 +97,11 @@ def test_every_observer_raising_in(hook: str, monkeypatch: pytest.MonkeyPatch) -
     concerned = [o for o in OBSERVERS if hook in own(o)]
     observers = [raising(o, [hook], 0) if o in concerned else o for o in OBSERVERS]
     monkeypatch.setattr(sanity_watchdog.callback, "OBSERVERS", observers)
-    dog = SanityWatchdog(fail_on="error", targets=("mps",), every_n_steps=1)
-    assert_same(outcome(dog, num_sanity_val_steps=1), outcome(num_sanity_val_steps=1))
+    settings: dict[str, Any] = {"num_sanity_val_steps": 1}
+    dog = SanityWatchdog(fail_on="error", targets=("mps",), every_n_steps=101 if hook in AT_REST else 1)
+    if hook in AT_REST:
+        settings |= {"max_steps": 80, "max_epochs": -1}
+    assert_same(outcome(dog, **settings), outcome(**settings))
     never = ("around_backward", "failed", "close")  # no recorder asks for it; no exception; too late to be told
     if concerned and hook not in never:
         assert any(f"observer {o.__name__}" in dog.summary.broken for o in concerned)

@@ -1,14 +1,16 @@
 """Reads a Lightning Trainer into a ``Run``: together with ``callback.py`` the only place that knows a Trainer."""
 
 import contextlib
+import functools
 import os
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -40,9 +42,37 @@ def flat_loaders(loaders: Any) -> Iterator[Any]:
 
 def logged_step(trainer: Any) -> int:
     """The x-axis step of what the user logs now: optimizer steps before this batch's own."""
+    try:  # private; ``global_step`` counts every optimizer's steps
+        return trainer.fit_loop.epoch_loop._batches_that_stepped  # type: ignore[no-any-return]
+    except AttributeError:
+        return int(trainer.global_step)
+
+
+def last_step(trainer: Any) -> int:
+    """``logged_step`` of the batch that ended last, when no other has begun."""
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
-    step = getattr(loop, "_batches_that_stepped", None)  # private; ``global_step`` counts every optimizer's steps
-    return int(step if isinstance(step, int) else trainer.global_step)
+    accumulates = getattr(loop, "_should_accumulate", None)  # private; what decides whether it was counted
+    return logged_step(trainer) - (accumulates is not None and not accumulates())
+
+
+@functools.cache
+def _leaves_out_none(trainer_class: type) -> bool:
+    """Tried on Lightning's function itself, with a callback that has nothing but such a hook."""
+    home = next(c.__module__ for c in trainer_class.__mro__ if c.__name__ == "Trainer").rpartition(".")[0]
+    callback = SimpleNamespace(on_after_backward=None)
+    try:
+        sys.modules[f"{home}.call"]._call_callback_hooks(
+            SimpleNamespace(callbacks=[callback], lightning_module=None, profiler=None), "on_after_backward"
+        )
+    except Exception:  # noqa: BLE001
+        return False
+    return True
+
+
+def leaves_out_none(trainer: Any) -> bool:
+    """Does this Trainer leave out hooks of a callback that are None?"""
+    kind: type = type(trainer)
+    return _leaves_out_none(kind)
 
 
 def scaler_of(trainer: Any, module: Any) -> Any:
@@ -63,6 +93,14 @@ def accelerator_name(trainer: Any) -> str:
     """``cpu``, ``cuda``, ``mps``, ``tpu``, … whatever the Trainer was asked for."""
     device = trainer.strategy.root_device.type
     return "tpu" if device == "xla" else str(device)
+
+
+def batch_of(error: BaseException) -> Any:
+    """The training batch that Lightning's loop was at when this was raised, where the traceback shows it."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_name == "advance" and "batch_idx" in frame.f_locals:
+            return frame.f_locals.get("batch")
+    return None
 
 
 def asked_precision() -> str | None:

@@ -17,7 +17,7 @@ from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
 from .sinks import default_sinks
-from .steps import StepHooks
+from .steps import AT_REST, StepHooks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
@@ -88,7 +88,6 @@ class SanityWatchdog(StepHooks):
         self._on_alert = on_alert
         self._more_sinks = tuple(sinks or ())
         self._logger: DiagnosticsLogger | None = None
-        self._hooks: list[Any] = []
         self._leads = False
         self._fits = 0
         self._asked = ""
@@ -126,7 +125,8 @@ class SanityWatchdog(StepHooks):
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping(), "_at_exit": None}
-        return {**vars(self), **own}
+        present = vars(self) if self._row is None else {n: v for n, v in vars(self).items() if n not in AT_REST}
+        return {**present, **own, "_row": None}
 
     # -- life of a fit
 
@@ -198,14 +198,14 @@ class SanityWatchdog(StepHooks):
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         watch = self._looking(trainer, pl_module, complete=True)
-        for optimizer in watch.run.optimizers if watch is not None else ():
-            if hasattr(optimizer, "register_step_post_hook"):
-                self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+        if watch is not None:
+            self._listen(watch.run.optimizers, self._stepped)
 
     # -- the end, one way or another
 
     @harmless
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self._wake(trainer)
         if (watch := self._watch) is not None:
             watch.end()
             self._enforce(watch, "end")
@@ -214,6 +214,8 @@ class SanityWatchdog(StepHooks):
     @harmless
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         self._wrapped.undo()
+        batch = adapter.batch_of(exception)
+        self._wake(trainer, None if batch is None else adapter.logged_step(trainer), batch)
         stopped = isinstance(exception, SanityCheckFailed)
         if self._watch is not None and not stopped:
             self._watch.failed(exception)
@@ -222,6 +224,7 @@ class SanityWatchdog(StepHooks):
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if stage == "fit":
+            self._wake(trainer)
             self._finish()
 
     @harmless
@@ -245,9 +248,7 @@ class SanityWatchdog(StepHooks):
 
     def _end_watch(self) -> None:
         self._wrapped.undo()
-        for handle in self._hooks:
-            handle.remove()
-        self._hooks.clear()
+        self._listen((), self._stepped)
         if self._watch is not None:
             self._watch.close()
             self._watch = None

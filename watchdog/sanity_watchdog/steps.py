@@ -1,6 +1,7 @@
 """Lightning's hooks around batches: each hands its moment to the watch."""
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -10,8 +11,20 @@ from torch.optim import Optimizer
 from . import adapter
 from .guard import harmless
 from .observe.aside import unseen
+from .observe.row import Row
 from .watch import Watch
 from .wrapping import Wrapping
+
+ABSENT = (
+    "on_train_batch_start",
+    "on_before_zero_grad",
+    "on_before_backward",
+    "on_after_backward",
+    "on_before_optimizer_step",
+)
+"""Hooks that steps at rest do without: Lightning leaves out a hook that is None."""
+AT_REST = (*ABSENT, "on_train_batch_end")
+"""Hooks that an attribute hides at rest."""
 
 
 class StepHooks(Callback):
@@ -23,6 +36,8 @@ class StepHooks(Callback):
         self._validated = False
         self._lazy = False
         self._epoch_begins = False
+        self._row: Row | None = None
+        self._hooks: list[Any] = []
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """The parameters are there: begin to watch."""
@@ -45,12 +60,54 @@ class StepHooks(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._epoch_begins |= not batch_idx
+            if watch.resting and not self._epoch_begins and adapter.leaves_out_none(trainer):
+                self._rest(watch)
             if watch.now.sampled:
                 around = functools.partial(watch.around_step, batch)
                 self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
             if watch.now.sync:
                 self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
             self._enforce(watch, "batch")
+
+    def _rest(self, watch: Watch) -> None:
+        """Begin a row of steps at rest: attributes of this object hide its methods."""
+        own, kind = vars(self), type(self)
+        if all(getattr(kind, name) is getattr(StepHooks, name) and name not in own for name in AT_REST):
+            self._row = row = watch.row(self._row_over)
+            if row is not None:
+                own.update(dict.fromkeys(ABSENT), on_train_batch_end=row.ended)
+                self._listen(watch.run.optimizers, row.stepped)
+
+    @harmless
+    def _row_over(self, trainer: Any, outputs: Any, batch: Any, noted: bool) -> None:
+        self._wake(trainer, adapter.logged_step(trainer), None if noted else batch)
+        if (watch := self._watch) is not None:
+            if not noted:
+                watch.batch_end(outputs)
+            self._enforce(watch, "after")
+
+    def _wake(self, trainer: Any, step: int | None = None, batch: Any = None) -> None:
+        """End the row, if there is one.
+
+        Args:
+            trainer: whose run it is.
+            step: logged step of ``batch``, else of the last one of the row; by default that one has ended altogether.
+            batch: has begun since the row's last.
+        """
+        row, self._row = self._row, None
+        if row is not None:
+            for name in AT_REST:
+                vars(self).pop(name, None)
+            if (watch := self._watch) is not None:
+                self._listen(watch.run.optimizers, self._stepped)
+                step = adapter.last_step(trainer) if step is None else step
+                watch.rested(row, step, trainer.current_epoch, batch)
+
+    def _listen(self, optimizers: Sequence[Optimizer], stepped: Callable[..., None]) -> None:
+        """Have ``stepped`` called after each of their steps, and nothing else of ours."""
+        for handle in self._hooks:
+            handle.remove()
+        self._hooks = [o.register_step_post_hook(stepped) for o in optimizers if hasattr(o, "register_step_post_hook")]
 
     @harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
@@ -76,7 +133,7 @@ class StepHooks(Callback):
     @harmless
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._watch is not None:
-            self._watch.tell("after_optimizer_step", optimizer)
+            self._watch.after_optimizer_step(optimizer)
 
     @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -87,6 +144,7 @@ class StepHooks(Callback):
 
     @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self._wake(trainer)
         if self._watch is not None:
             self._watch.tell("epoch_end")
 
@@ -98,6 +156,7 @@ class StepHooks(Callback):
     ) -> None:
         if (watch := self._watch) is None:
             return
+        self._wake(trainer, adapter.logged_step(trainer))
         if not self._validated:
             watch.validation_batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             around = functools.partial(watch.around_step, batch)

@@ -1,7 +1,6 @@
 """One fit under observation: moments go to the observers, what they hand over to the logger."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -9,15 +8,15 @@ from typing import Any
 from torch.optim import Optimizer
 
 from .assembly import Assembly
-from .evidence.base import Evidence
-from .evidence.ranks import RankPrint
+from .delivery import Delivery
 from .exchange import Exchange
 from .logger import DiagnosticsLogger
-from .observe.aside import unseen
+from .observe.aside import modes, unseen
 from .observe.hooks import Hooks
 from .observe.late_compile import compiled_code_unwatched
-from .observe.moment import Moment, Reader
+from .observe.moment import Moment
 from .observe.observer import Observer
+from .observe.row import Row
 from .observe.run import Run
 from .observe.sampling import PATIENCE, SETTLED, Pace
 from .policy import SanityCheckFailed
@@ -31,6 +30,9 @@ class Watch:
         observers: who looks.
         logger: who judges.
         fit: number of this fit in its process, the same on every rank.
+
+    Attributes:
+        resting: between samples of a settled run; of a step only what can be had for nothing is looked at.
     """
 
     def __init__(self, run: Run, observers: Iterable[Observer], logger: DiagnosticsLogger, fit: int = 0) -> None:
@@ -41,12 +43,15 @@ class Watch:
         self.batches = 0
         self.attempts = 0
         self.started = False
+        self.resting = False
         self.now = Moment(run=run, sync=True)
         self._steps_per_batch = 1
-        self._batch_attempts = 0
-        self._waiting: deque[Moment] = deque()
+        self._batch_attempts = self._batch_steps = 0
+        self._steps_are_attempts = True
+        self._settled = False
         self._pace = Pace(run.every_n_steps, run.world > 1)
         self._hooks = Hooks(observers)
+        self._delivery = Delivery(logger, lambda seen: self._with_ranks(lambda ranks: ranks.keep(seen)))
 
     # -- moments
 
@@ -54,39 +59,73 @@ class Watch:
         """The first training step is about to begin."""
         self.run = run
         self.started = True
-        exchange = self._guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
+        exchange = self._delivery.guard("the exchange between ranks", partial(Exchange.of_process_group, run, self.fit))
         self.assembly = None if exchange is None else Assembly(exchange, run, self.logger)
         self.now = Moment(run=run, step=step, epoch=epoch, sampled=True, sync=True)
         with unseen():
             for observer, method in self._hooks.everyone["start"]:
                 self._call(observer, method, run, self.now)
-            resting = [o for o in self._hooks.observers if self._call(o, o.looks_between, run) is False]
-        self._hooks.rest(resting)
-        self._settle(self.now)
+        self._delivery.settle(self.now)
 
     def batch(self, batch: Any, step: int, epoch: int) -> None:
         """A training batch begins."""
-        if self._waiting:
+        reads = bool(self._delivery.waiting)
+        if reads:
             with self._pace.looking():
-                self._drain(only_arrived=True)
+                self._delivery.drain(only_arrived=True)
         if self.assembly is not None:
             self._with_ranks(lambda ranks: ranks.between(step, epoch))
             self.logger.flush(step)
         self.logger.stepping = True
-        self._batch_attempts = 0
+        self._batch_attempts = self._batch_steps = 0
         due = self._pace.due(self.attempts, self._steps_per_batch, self.batches)
         sync = self.attempts == 0 and self.batches < PATIENCE
         now = self.now
         if due or sync or now.sampled or now.sync or now.readers:
             now = self.now = Moment(run=self.run, sampled=due, sync=sync)
-        now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
-        self._hooks.choose(due, self.attempts >= SETTLED <= self.batches)
+        self._at(batch, step, epoch)
+        self.resting = self.attempts >= SETTLED <= self.batches and not due and not reads
+        if self.resting and not self._settled:
+            self._settled = True
+            self._hooks.settle(lambda o, moment: self._call(o, o.looks_between, self.run, moment) is not False)
+        self._hooks.choose(due, self.resting)
         self.tell("batch", batch)
+
+    def _at(self, batch: Any, step: int, epoch: int) -> None:
+        now = self.now
+        now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
+
+    def row(self, over: Callable[..., None]) -> Row | None:
+        """A row of steps at rest that begins with the present one, if that may be; ``over`` is called at its end."""
+        if self.assembly is not None or not self._steps_are_attempts or modes():
+            return None
+        who = self._hooks.at_rest()
+        same = [partial(self._same, o) for o in who if type(o).same_step is not Observer.same_step]
+        row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same, over)
+        return row if all(self._call(o, o.may_rest, self.now, row) is True for o in who) else None
+
+    def _same(self, observer: Observer, optimizer: Optimizer) -> bool:
+        try:
+            return observer.same_step(optimizer)
+        except Exception as error:  # noqa: BLE001
+            self._drop(observer, error)
+            return True
+
+    def rested(self, row: Row, step: int, epoch: int, batch: Any = None) -> None:
+        """The row is over; ``batch`` is one that has begun and is not in it."""
+        first = self.batches
+        self.batches += len(row.losses)
+        self.attempts += row.steps
+        self._at(None, step, epoch)
+        self.now.batch = self.batches - 1
+        self.tell("rested", first, row)
+        if batch is not None:
+            self._at(batch, step, epoch)
 
     def validation_batch(self, batch: Any, step: int, epoch: int) -> None:
         """The first validation batch begins."""
         self.now = Moment(run=self.run, step=step, epoch=epoch, sampled=True, sync=True, stage="validation", data=batch)
-        self._hooks.choose(sampled=True, settled=False)
+        self._hooks.choose(sampled=True, resting=False)
         self.tell("validation_batch", batch)
 
     def validation_batch_end(self) -> None:
@@ -100,11 +139,11 @@ class Watch:
             with self._pace.looking() if at.sampled else _FREE:
                 self._tell(hook, at, *args)
                 if at.evidence or at.sync:
-                    self._settle(at)
+                    self._delivery.settle(at)
 
     def output(self, output: Any) -> None:
         """The user's step has returned."""
-        self._guard("the logger", partial(self.tell, "output", output))
+        self._delivery.guard("the logger", partial(self.tell, "output", output))
 
     def before_optimizer_step(self, optimizer: Optimizer) -> None:
         """An attempt to step."""
@@ -113,15 +152,19 @@ class Watch:
         self.attempts += 1
         self._batch_attempts += 1
 
+    def after_optimizer_step(self, optimizer: Optimizer) -> None:
+        """The optimizer has stepped."""
+        self._batch_steps += 1
+        self.tell("after_optimizer_step", optimizer)
+
     def batch_end(self, output: Any) -> None:
         """A training batch is done."""
         self.tell("batch_end", output)
         self.now.data = None
         self.batches += 1
         self._steps_per_batch = max(1, self._batch_attempts)
-        if self.now.readers:
-            self._guard("the transfer to the host", self.now.packet.send)
-            self._waiting.append(self.now)
+        self._steps_are_attempts &= self._batch_steps == self._batch_attempts
+        self._delivery.send(self.now)
 
     def around_step(self, batch: Any) -> AbstractContextManager[None]:
         """The observers' scopes around the user's step."""
@@ -157,19 +200,19 @@ class Watch:
     def failed(self, error: BaseException) -> None:
         """The run raises; everything that is in flight is judged."""
         self._tell("failed", self.now, error)
-        self._settle(self.now, read=True)
+        self._delivery.settle(self.now, read=True)
         self.now.data = None
-        self._drain()
+        self._delivery.drain()
         self._with_ranks(lambda ranks: ranks.leave(self.now.step, self.now.epoch))
 
     def end(self) -> None:
         """The fit is over; everything that is in flight is judged."""
-        self._drain()
+        self._delivery.drain()
         self.now = Moment(
             run=self.run, step=self.now.step, epoch=self.now.epoch, batch=self.batches, attempt=self.attempts, sync=True
         )
         self._tell("end", self.now)
-        self._settle(self.now, read=True)
+        self._delivery.settle(self.now, read=True)
         self._with_ranks(lambda ranks: ranks.close(self.now.step, self.now.epoch))
         self.logger.flush(self.now.step)
 
@@ -244,48 +287,6 @@ class Watch:
         self.logger.own_fault(f"observer {type(observer).__name__}", error, self.now.step)
         self._hooks.drop(observer)
         self.logger.flush(self.now.step)
-
-    def _guard(self, what: str, action: Callable[[], Any]) -> Any:
-        try:
-            with unseen():
-                return action()
-        except Exception as error:  # noqa: BLE001
-            self.logger.own_fault(what, error, self.now.step)
-            return None
-
-    def _settle(self, at: Moment, read: bool = False) -> None:
-        if at.evidence:
-            evidence, at.evidence = at.evidence, []
-            for seen in evidence:
-                self._guard("the logger", partial(self.logger.take, seen))
-        if (at.sync or read) and at.readers:
-            self._deliver(at)
-        self.logger.flush(at.step)
-
-    def _deliver(self, at: Moment) -> None:
-        packet, readers = at.renew()
-        values: list[Mapping[str, Any]] | None = self._guard("the transfer to the host", packet.read)
-        for reader, one in zip(readers, values or (), strict=False):
-            evidence = self._guard(
-                f"reader {getattr(reader, '__qualname__', 'partial')}", partial(_evidence, reader, one)
-            )
-            for seen in evidence or ():
-                if isinstance(seen, RankPrint):
-                    self._with_ranks(partial(Assembly.keep, seen=seen))
-                else:
-                    self._guard("the logger", partial(self.logger.take, seen))
-
-    def _drain(self, only_arrived: bool = False) -> None:
-        while self._waiting:
-            if only_arrived and not self._waiting[0].packet.arrived():
-                return
-            at = self._waiting.popleft()
-            self._deliver(at)
-            self._settle(at)
-
-
-def _evidence(reader: Reader, values: Mapping[str, Any]) -> tuple[Evidence, ...]:
-    return tuple(reader(values) or ())
 
 
 _FAILED = object()

@@ -13,13 +13,18 @@ def _zero() -> int:
     return 0
 
 
-_dispatch_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", _zero)
-_function_modes: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", _zero)
+dispatch_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", _zero)
+function_modes: Callable[[], int] = getattr(torch._C, "_len_torch_function_stack", _zero)
+
+
+def modes() -> int:
+    """How many torch modes are active."""
+    return dispatch_modes() or function_modes()
 
 
 def unseen() -> AbstractContextManager[None]:
     """Whoever's torch modes are active, they see nothing of what is done inside."""
-    return _aside() if _dispatch_modes() or _function_modes() else _NONE
+    return _aside() if modes() else _NONE
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from .formats import live_scaler, scale_of
 from .graph import risky_operations
 from .moment import Moment
 from .names import named_all, parameter_owners
-from .observer import Observer, every_step, in_samples
+from .observer import Observer, in_samples
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner, unscales_itself
@@ -81,7 +81,6 @@ class GradientWatch(Observer):
         self._culprits: Culprits | None = None
         self._looked: tuple[int, int, tuple[str, ...]] = (-1, 0, ())
 
-    @every_step
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending is not None:
             self._explain(at, self._pending, loss.grad_fn)

@@ -1,7 +1,7 @@
 """Which observers are told of which moments of a run."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from .observer import EVERY_STEP, IN_SAMPLES, MOMENTS, Observer
@@ -35,7 +35,7 @@ class Hooks:
         self.observers = tuple(observers)
         self.everyone: dict[str, Methods] = defaultdict(list)
         self._early: dict[str, Methods] = defaultdict(list)
-        self._settled: dict[str, Methods] = defaultdict(list)
+        self._resting: dict[str, Methods] = defaultdict(list)
         for observer in self.observers:
             for name in (n for n in MOMENTS if getattr(type(observer), n) is not getattr(Observer, n)):
                 method = getattr(observer, name)
@@ -43,20 +43,24 @@ class Hooks:
                 if name not in OF_A_STEP or not hasattr(method, IN_SAMPLES):
                     self._early[name].append((observer, method))
                 if name not in OF_A_STEP or hasattr(method, EVERY_STEP):
-                    self._settled[name].append((observer, method))
+                    self._resting[name].append((observer, method))
         self.told: dict[str, Methods] = self.everyone
 
-    def rest(self, observers: Collection[Observer]) -> None:
-        """These see nothing between samples of this run, once it has settled."""
+    def settle(self, looks: Callable[[Observer, str], bool]) -> None:
+        """From now on steps may be at rest: who looks there?"""
         for name in OF_A_STEP:
-            self._settled[name] = [(o, method) for o, method in self._settled[name] if o not in observers]
+            self._resting[name] = [(o, method) for o, method in self._resting[name] if looks(o, name)]
 
-    def choose(self, sampled: bool, settled: bool) -> None:
-        """A step begins: a sampled one or not, in a run that has settled or not."""
-        self.told = self.everyone if sampled else self._settled if settled else self._early
+    def at_rest(self) -> list[Observer]:
+        """Who is told of steps at rest."""
+        return list(dict.fromkeys(o for name in OF_A_STEP for o, _ in self._resting[name]))
+
+    def choose(self, sampled: bool, resting: bool) -> None:
+        """A step begins: a sampled one, one at rest, or neither."""
+        self.told = self.everyone if sampled else self._resting if resting else self._early
 
     def drop(self, observer: Observer) -> None:
         """This one looks no more; lists that are being gone through stay as they are."""
-        for table in (self.everyone, self._early, self._settled):
+        for table in (self.everyone, self._early, self._resting):
             for name, methods in table.items():
                 table[name] = [pair for pair in methods if pair[0] is not observer]

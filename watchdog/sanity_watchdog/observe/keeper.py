@@ -58,7 +58,7 @@ class BatchKeeper(Observer):
     def start(self, run: Run, at: Moment) -> None:
         self._run = run if run.batches else None
 
-    def looks_between(self, run: Run) -> bool:
+    def looks_between(self, run: Run, moment: str) -> bool:
         return self._run is not None
 
     @every_step

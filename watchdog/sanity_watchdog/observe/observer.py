@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .moment import Moment
+from .row import Row
 from .run import Run
 from .strided import is_freed
 
@@ -32,8 +33,9 @@ def every_step(method: Method) -> Method:
 class Observer:
     """Override the moments that matter; the others cost nothing.
 
-    Moments of a step are told in sampled steps and in the first ``SETTLED`` batches and optimizer attempts, where most
-    faults show; ``@in_samples`` and ``@every_step`` narrow and widen that. Work on a device belongs into samples.
+    Moments of a step are told in sampled steps, in those in which a sample is read, and in the first ``SETTLED``
+    batches and optimizer attempts, where most faults show; ``@in_samples`` and ``@every_step`` narrow and widen that.
+    Work on a device belongs into samples.
     Nothing here may change a tensor, a generator, a mode or an optimizer, wait for a device outside ``at.sync``, or
     keep a tensor of the user's alive beyond the step. An observer that raises is switched off and reported as
     ``WD001``; the run goes on.
@@ -48,9 +50,20 @@ class Observer:
     codes: tuple[str, ...] = ()
     """Codes or prefixes of the checks that need this observer; it is not made when none of them is selected."""
 
-    def looks_between(self, run: Run) -> bool:
-        """Is there anything in this run that its ``@every_step`` methods could see? Asked once, after ``start``."""
+    def looks_between(self, run: Run, moment: str) -> bool:
+        """Could its ``@every_step`` method of this name see anything in this run? Asked once, when the run settles."""
         return True
+
+    def may_rest(self, at: Moment, row: Row) -> bool:
+        """May a row of steps begin of which ``@every_step`` methods are not told? At its end ``rested`` is."""
+        return False
+
+    def same_step(self, optimizer: Optimizer) -> bool:
+        """In a row: ``optimizer`` has stepped. If not as it always did, the row ends with this batch."""
+        return True
+
+    def rested(self, at: Moment, first: int, row: Row) -> None:
+        """A row of steps is over whose first batch was ``first``."""
 
     def start(self, run: Run, at: Moment) -> None:
         """Everything is set up, the first step has not begun."""
@@ -112,7 +125,8 @@ class Observer:
         """Last call, however the fit ended: stop what still runs. Nothing can be handed over any more."""
 
 
-MOMENTS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in ("codes", "looks_between"))
+_ASKED = ("codes", "looks_between", "may_rest", "same_step")
+MOMENTS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in _ASKED)
 """Names of the moments that observers are told of."""
 
 

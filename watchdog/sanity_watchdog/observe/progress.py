@@ -21,6 +21,7 @@ from .labels import Labels
 from .ledger import READABLE, Column, Ledger, number_on_host, unrolled
 from .moment import Moment
 from .observer import Observer, every_step, in_samples, loss_of
+from .row import Row
 from .run import Run
 from .sampling import DENSE, SETTLED, STRIDE
 from .scores import Scores
@@ -65,7 +66,7 @@ class Progress(Observer):
         self._samples = 0
         self._counted = self._asked = -1
         self._returned = True
-        self._over = self._failed = self._on_host = False
+        self._over = self._failed = self._on_host = self._in_dict = False
         self._read: dict[int, float] = {}
 
     def start(self, run: Run, at: Moment) -> None:
@@ -74,6 +75,17 @@ class Progress(Observer):
         self._ledger = Ledger(rows)
         self._sizes = [0] * rows
         self._scores.shuffled = loaders.shuffles(run.loaders[0]) if len(run.loaders) == 1 else None
+
+    def looks_between(self, run: Run, moment: str) -> bool:
+        return moment != "batch" or not self._on_host
+
+    def may_rest(self, at: Moment, row: Row) -> bool:
+        return self._on_host and self._in_dict
+
+    def rested(self, at: Moment, first: int, row: Row) -> None:
+        self._read.update(enumerate(row.losses, first))
+        while len(self._read) > MOST_ROWS:
+            del self._read[next(iter(self._read))]
 
     # -- every batch
 
@@ -139,6 +151,7 @@ class Progress(Observer):
 
     @every_step
     def batch_end(self, at: Moment, output: Any) -> None:
+        self._in_dict = type(output) is dict and type(output.get("loss")) is Tensor
         if self._on_host and not at.sampled and type(output) is dict:  # the short way of nearly every step
             loss = output.get("loss")
             if type(loss) is Tensor and loss.numel() == 1 and loss.is_cpu and loss.dtype in READABLE:

@@ -57,6 +57,10 @@ class Pace:
             self._granted = pair
         return True
 
+    def steps_left(self, attempt: int, ahead: int) -> int:
+        """Attempts from this one on, in batches of ``ahead``, before one is due. To be asked when none is."""
+        return (self._next - attempt) // ahead * ahead
+
     def _puts_off(self, pair: int) -> bool:
         if self._granted < 0:
             self._began, self._spent = self._clock(), 0.0

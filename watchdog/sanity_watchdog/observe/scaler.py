@@ -54,7 +54,7 @@ class ScalerWatch(Observer):
         for evidence in (*self._constants(run, at), self._setup(run, at)):
             at.emit(evidence)
 
-    def looks_between(self, run: Run) -> bool:
+    def looks_between(self, run: Run, moment: str) -> bool:
         return run.scaler is not None
 
     @every_step

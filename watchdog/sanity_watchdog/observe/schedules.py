@@ -12,6 +12,7 @@ from ..evidence.schedules import Followed, LearningRates, Rates, SchedulePlans, 
 from .moment import Moment
 from .observer import Observer, every_step
 from .plans import misplaced_keys, plan
+from .row import Row
 from .run import Run
 
 TELLING = (3, 8)
@@ -36,6 +37,8 @@ class _Track:
     patience: float = 1.0
     alone: bool = False
     rate: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    steady: bool = False
     largest: float = 0.0
     zeros: int = 0
     attempts: int = 0
@@ -48,6 +51,7 @@ class _Track:
     def step(self, rates: list[float]) -> bool:
         """The optimizer steps with these rates; is that to be told at once?"""
         rate = self.rate = max(rates)
+        self.rates = rates
         self.attempts += 1
         if rate > self.largest:
             self.largest = rate
@@ -55,7 +59,9 @@ class _Track:
             self._compare(rates)
         if not abs(rate) <= self.negligible * self.largest:
             self.zeros = 0
+            self.steady = not self.alone
             return False
+        self.steady = False
         self.zeros += 1
         return self.zeros in TELLING
 
@@ -84,6 +90,8 @@ class ScheduleObserver(Observer):
         self._order: list[_Track] = []
         self._by_hand: dict[Any, tuple[Any, Any]] = {}
         self._epochs = self._until = 0
+        self._numbers = True
+        self._telling = False
 
     def start(self, run: Run, at: Moment) -> None:
         self._order = [_Track() for _ in run.optimizers]
@@ -113,6 +121,7 @@ class ScheduleObserver(Observer):
         rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
         for rate in rates:
             if type(rate) is not float:
+                self._numbers = False
                 if rate is None or (isinstance(rate, Tensor) and rate.device.type != "cpu"):
                     self._tracks.clear()
                     self._order.clear()
@@ -121,6 +130,27 @@ class ScheduleObserver(Observer):
                 rates = [float(rate) for rate in rates]
                 break
         if rates and (track.step(rates) or at.sampled):
+            self._tell(at)
+
+    def may_rest(self, at: Moment, row: Row) -> bool:
+        return self._numbers
+
+    def same_step(self, optimizer: Optimizer) -> bool:
+        track = self._tracks.get(id(optimizer))
+        if track is None:
+            return True
+        rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
+        if rates == track.rates and track.steady:
+            track.attempts += 1
+            return True
+        if any(type(rate) is not float for rate in rates):
+            return False
+        self._telling |= bool(rates) and track.step(rates)
+        return not self._telling
+
+    def rested(self, at: Moment, first: int, row: Row) -> None:
+        if self._telling:
+            self._telling = False
             self._tell(at)
 
     def epoch_end(self, at: Moment) -> None:

@@ -15,6 +15,7 @@ from ..checks.loop import stalled_step
 from ..evidence.loop import Stall
 from .moment import Moment
 from .observer import Observer, every_step
+from .row import Row
 from .run import Run
 from .site import line_of, origin
 
@@ -53,6 +54,7 @@ class StallObserver(Observer):
         self._found: deque[Stall] = deque()
         self._place = ""
         self._looks = 0
+        self._row: Row | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         self._main = threading.get_ident()
@@ -71,6 +73,17 @@ class StallObserver(Observer):
             self._emit(at)
         elif at.sampled:
             at.emit(Stall(seconds=self._seconds[-1], limit=self.limit(), median=0.0, place="", **at.tags()))
+
+    def may_rest(self, at: Moment, row: Row) -> bool:
+        self._row = row
+        return not self._found
+
+    def rested(self, at: Moment, first: int, row: Row) -> None:
+        for end in row.ends:
+            self._seconds.append(end - self._beat)
+            self._beat = end
+        self._row = None
+        self._emit(at)
 
     def validation_start(self, at: Moment) -> None:
         self._validating = True
@@ -91,6 +104,11 @@ class StallObserver(Observer):
         if self._thread is not None:
             self._thread.join(timeout=1.0)
 
+    def beat(self) -> float:
+        """When the last batch ended, in seconds of the monotonic clock; also asked by the thread."""
+        row = self._row
+        return row.ends[-1] if row is not None and row.ends else self._beat
+
     def limit(self) -> float:
         """Seconds that the present batch may take."""
         if not self._seconds:
@@ -99,7 +117,8 @@ class StallObserver(Observer):
 
     def look(self) -> None:
         """What the thread does at each tick."""
-        beat, waited = self._beat, time.monotonic() - self._beat
+        beat = self.beat()
+        waited = time.monotonic() - beat
         frame = sys._current_frames().get(self._main)
         if frame is None:
             return

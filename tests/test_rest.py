@@ -1,0 +1,323 @@
+"""Steps at rest: nobody is told of them, nothing is missed, and everything is put back."""
+
+import copy
+import pickle
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from sanity_watchdog import SanityWatchdog, adapter
+from sanity_watchdog.observe.stall import StallObserver
+from sanity_watchdog.records import read
+from sanity_watchdog.steps import ABSENT, AT_REST
+
+from .outcomes import assert_same, outcome
+from .runs import Classifier, Manual, assert_awake, blobs, loader, step_by_hand
+
+STEPS = 150
+RESTING = [*range(64, 101), *range(104, STEPS)]
+"""Batches of one long epoch that are at rest."""
+
+
+def data(batches: int = 200) -> Any:
+    torch.manual_seed(0)
+    return loader(*blobs(8 * batches), batch_size=8)
+
+
+class Noted(L.Callback):
+    """The batches at which the watchdog is at rest."""
+
+    def __init__(self, dog: SanityWatchdog) -> None:
+        self.dog = dog
+        self.batches: list[int] = []
+
+    def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
+        if self.dog._row is not None:
+            assert all(getattr(self.dog, name) is None for name in ABSENT)
+            self.batches.append(trainer.fit_loop.total_batch_idx)
+
+
+def resting(
+    dog: SanityWatchdog, module: Callable[[], L.LightningModule] = Classifier, batches: int = 200, **settings: Any
+) -> list[int]:
+    """The batches at rest of a run that ends as it does without us."""
+    noted = Noted(dog)
+    more = settings.pop("callbacks", [])
+    kwargs: dict[str, Any] = {"max_steps": STEPS, "max_epochs": -1, "limit_val_batches": 0, **settings}
+    plain = outcome(None, module, lambda: data(batches), callbacks=[*more], **kwargs)
+    assert_same(outcome(dog, module, lambda: data(batches), callbacks=[*more, noted], **kwargs), plain)
+    assert dog._row is None
+    assert not any(name in vars(dog) for name in AT_REST)
+    return noted.batches
+
+
+def test_steps_between_samples_of_a_settled_run_are_at_rest() -> None:
+    dog = SanityWatchdog(fail_on=None)
+    assert resting(dog) == RESTING
+    assert_awake(dog, 20)
+    assert (dog.summary.batches, dog.summary.attempts) == (STEPS, STEPS)
+
+
+class Many(Classifier):
+    """A network of which each batch of a run can do something else."""
+
+    at = 90
+    seen = 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen += 1
+        if self.seen <= self.at:
+            return super().training_step(batch, batch_idx)
+        return self.other(batch, batch_idx)
+
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx)
+
+    def rate(self, value: float) -> None:
+        self.trainer.optimizers[0].param_groups[0]["lr"] = value
+
+
+class NotFinite(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        return super().other(batch, batch_idx) + (float("nan") if self.seen == 91 else 0)
+
+
+class BadInput(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        if self.seen == 91:
+            x[0, 0] = float("inf")
+        return super().other((x.nan_to_num(), y), batch_idx) + 0 * x.sum()
+
+
+class Spike(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        return super().other(batch, batch_idx) * (1e6 if self.seen == 95 else 1)
+
+
+class NoLoss(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        return None if self.seen in (91, 92, 120) else super().other(batch, batch_idx)
+
+
+class Raises(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        raise RuntimeError("of the user's own")
+
+
+class BadLabel(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return super().other((x, torch.where(y == y[0], 99, y)), batch_idx)
+
+
+class ByHand(Manual):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = Classifier.training_step(self, batch, batch_idx)
+        step_by_hand(self, loss)
+        return loss.detach()
+
+
+class Stops(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        self.trainer.should_stop = True
+        return super().other(batch, batch_idx)
+
+
+class Interrupted(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        signal.default_int_handler(signal.SIGINT, None)
+
+
+class NoRate(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        self.rate(0.0)
+        return super().other(batch, batch_idx)
+
+
+class Decays(Many):
+    def configure_optimizers(self) -> Any:
+        optimizer: Any = super().configure_optimizers()
+        schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.8)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+class Overwrites(Decays):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        self.rate(1e-4)
+        return super().other(batch, batch_idx)
+
+
+class Changes(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        self.rate(1e-3 * (1 + self.seen % 3))
+        return super().other(batch, batch_idx)
+
+
+CASES: dict[str, tuple[type[L.LightningModule], dict[str, Any]]] = {
+    "healthy": (Classifier, {}),
+    "short epochs": (Classifier, {"batches": 7}),
+    "accumulating": (Classifier, {"accumulate_grad_batches": 3, "max_steps": 120}),
+    "validating": (Classifier, {"limit_val_batches": 2, "val_check_interval": 45}),
+    "by hand": (ByHand, {}),
+    "not finite": (NotFinite, {}),
+    "bad input": (BadInput, {}),
+    "spike": (Spike, {}),
+    "no loss": (NoLoss, {}),
+    "raises": (Raises, {}),
+    "bad label": (BadLabel, {}),
+    "stops": (Stops, {}),
+    "interrupted": (Interrupted, {}),
+    "no rate": (NoRate, {}),
+    "decays": (Decays, {}),
+    "overwrites": (Overwrites, {}),
+    "changes": (Changes, {}),
+}
+
+
+def known(module: type[L.LightningModule], folder: Path, settings: dict[str, Any]) -> tuple[Any, list[int]]:
+    """All that a run leaves in the record, without times and settings, and the batches at rest."""
+    dog = SanityWatchdog(fail_on=None, record=folder)
+    found = resting(dog, module, **settings)
+    assert not dog.summary.broken
+    lines = [
+        {name: value for name, value in record.items() if name not in ("started", "time", "directory", "record")}
+        for record in read(folder / "watchdog.jsonl").records
+        if record["type"] != "run"
+    ]
+    return lines, found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rest_changes_nothing_of_what_is_known(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, settings = CASES[case]
+    (tmp_path / "rest").mkdir()
+    (tmp_path / "told").mkdir()
+    rested, at_rest = known(module, tmp_path / "rest", settings)
+    monkeypatch.setattr(adapter, "leaves_out_none", lambda trainer: False)
+    told, none = known(module, tmp_path / "told", settings)
+    assert rested == told
+    assert len(at_rest) >= 20
+    assert not none
+
+
+def test_a_fault_at_rest_stops_the_run_as_it_would_be_stopped_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped() -> tuple[str, int]:
+        dog = SanityWatchdog(fail_on="warning")
+        found = outcome(dog, NoRate, data, max_steps=STEPS, limit_val_batches=0)
+        return found.error, dog.summary.batches
+
+    error, batches = stopped()
+    assert "SanityCheckFailed" in error
+    assert "WD501" in error
+    monkeypatch.setattr(adapter, "leaves_out_none", lambda trainer: False)
+    assert stopped() == (error, batches)
+
+
+def test_a_run_whose_steps_are_not_its_attempts_is_never_at_rest() -> None:
+    class Closures(Classifier):
+        def configure_optimizers(self) -> Any:
+            return torch.optim.LBFGS(self.parameters(), lr=1e-3, max_iter=2)
+
+    dog = SanityWatchdog(fail_on=None)
+    assert not resting(dog, Closures, max_steps=80)
+    assert_awake(dog, 20)
+
+
+class Counts(TorchFunctionMode):
+    """A mode of the user's own."""
+
+    seen = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        type(self).seen += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_users_mode_sees_nothing_of_us() -> None:
+    class Entered(L.Callback):
+        def on_train_start(self, *_: Any) -> None:
+            self.mode = Counts()
+            self.mode.__enter__()
+
+        def on_train_end(self, *_: Any) -> None:
+            self.mode.__exit__(None, None, None)
+
+    counts = []
+    for dogs in ([SanityWatchdog(fail_on=None)], []):
+        Counts.seen = 0
+        outcome(None, data=data, callbacks=[Entered(), *dogs], max_steps=80, limit_val_batches=0)
+        counts.append(Counts.seen)
+    assert counts[0] == counts[1] > 80
+
+
+@pytest.mark.parametrize("name", AT_REST)
+def test_hooks_of_a_users_own_are_called_at_every_step(name: str) -> None:
+    calls = []
+
+    def hook(self: Any, *args: Any) -> None:
+        calls.append(name)
+        getattr(SanityWatchdog, name)(self, *args)
+
+    dog = type("Own", (SanityWatchdog,), {name: hook})(fail_on=None)
+    assert not resting(dog, max_steps=80)
+    assert len(calls) == 80
+
+
+def test_an_attribute_of_a_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    dog, calls = SanityWatchdog(fail_on=None), []
+    vars(dog)["on_before_zero_grad"] = own = lambda *_: calls.append(0)
+    outcome(dog, data=data, max_steps=80, limit_val_batches=0)
+    assert len(calls) == 80
+    assert vars(dog)["on_before_zero_grad"] is own
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda dog: pickle.loads(pickle.dumps(dog))])
+def test_a_copy_made_at_rest_is_a_whole_one(copied: Callable[[SanityWatchdog], SanityWatchdog]) -> None:
+    copies: list[SanityWatchdog] = []
+    dog = SanityWatchdog(fail_on=None)
+
+    class Copies(L.Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            if dog._row is not None and not copies:
+                copies.append(copied(dog))
+
+    resting(dog, callbacks=[Copies()])
+    (one,) = copies
+    assert resting(one) == RESTING
+    assert_awake(one, 20)
+
+
+def test_where_lightning_calls_every_hook_nothing_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lightning.pytorch.trainer import call
+
+    def strict(trainer: Any, name: str, *args: Any, **kwargs: Any) -> None:
+        for callback in trainer.callbacks:
+            getattr(callback, name)(trainer, trainer.lightning_module, *args, **kwargs)
+
+    adapter._leaves_out_none.cache_clear()
+    monkeypatch.setattr(call, "_call_callback_hooks", strict)
+    try:
+        assert not adapter.leaves_out_none(L.Trainer.__new__(L.Trainer))
+    finally:
+        adapter._leaves_out_none.cache_clear()
+    monkeypatch.undo()
+    assert adapter.leaves_out_none(L.Trainer.__new__(L.Trainer))
+
+
+def test_the_timer_beside_the_run_knows_when_the_last_batch_at_rest_ended() -> None:
+    observer = StallObserver()
+    observer._beat, row = 1.0, SimpleNamespace(ends=[2.0, 4.0, 8.0], losses=[0.0] * 3, steps=3)
+    assert observer.may_rest(SimpleNamespace(), row)  # type: ignore[arg-type]
+    assert observer.beat() == 8.0
+    observer.rested(SimpleNamespace(), 0, row)  # type: ignore[arg-type]
+    assert observer.beat() == 8.0
+    assert list(observer._seconds) == [1.0, 2.0, 4.0]
