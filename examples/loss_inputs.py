@@ -6,6 +6,8 @@
 Without arguments the run is healthy; `--help` lists the faults.
 """
 
+import copy
+
 import lightning as L
 import torch
 import torch.nn.functional as F
@@ -21,6 +23,7 @@ FAULTS = {
     "column-meets-row": ("WD104", "predictions (n, 1) against targets (n,): all pairs are compared"),
     "relu-on-scores": ("WD107", "a ReLU after the last layer: scores below zero do not exist"),
     "flipped-sign": ("WD108", "the log-likelihood is minimised instead of its negative"),
+    "teacher-is-student": ("WD114", "self.teacher = self.net: a second name for the network, not a copy of it"),
     "detached-loss": ("WD109", "the loss is rebuilt from a number, so no gradient can flow"),
 }
 
@@ -34,6 +37,10 @@ class Classifier(L.LightningModule):
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         if case.broken("relu-on-scores"):
             self.net.append(nn.ReLU())
+        if case.about("teacher-is-student"):
+            self.teacher = (
+                self.net if case.broken("teacher-is-student") else copy.deepcopy(self.net).requires_grad_(False)
+            )
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
@@ -46,10 +53,14 @@ class Classifier(L.LightningModule):
             return -F.cross_entropy(scores, labels)
         if self.case.broken("detached-loss"):
             return torch.tensor(F.cross_entropy(scores, labels).item(), requires_grad=True)
+        if self.case.about("teacher-is-student"):
+            with torch.no_grad():
+                wanted = self.teacher(images).softmax(-1)
+            return F.cross_entropy(scores, labels) + F.kl_div(scores.log_softmax(-1), wanted, reduction="batchmean")
         return F.cross_entropy(scores, labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), lr=3e-3)
+        return torch.optim.AdamW(self.net.parameters(), lr=3e-3)
 
 
 class Regressor(L.LightningModule):
@@ -81,7 +92,7 @@ def main(argv: list[str] | None = None) -> SanityWatchdog:
     seeded()
     if case.about("column-meets-row"):
         return fit(case, Regressor(case), batches(*diabetes()))
-    return fit(case, Classifier(case), batches(*digits()))
+    return fit(case, Classifier(case), batches(*digits()), max_steps=60 if case.about("teacher-is-student") else 30)
 
 
 if __name__ == "__main__":

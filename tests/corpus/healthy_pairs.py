@@ -12,6 +12,7 @@ from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
 from .parts import cnn, images, text
+from .targets import Distils
 
 
 @healthy
@@ -124,3 +125,60 @@ def queue_of_negatives() -> Run:
             return Adam(self.net.parameters(), 1e-3)
 
     return Queue(), loader(torch.randn(512, 20)), {}
+
+
+@healthy
+def policy_kept_near_the_one_that_it_started_from() -> Run:
+    class Policy(Distils):
+        def configure_optimizers(self) -> Any:
+            optimizer = Adam(self.net.parameters(), 1e-5)
+            schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1.0, s / 10_000))
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    return Policy(copies=True, momentum=1.0), loader(*blobs()), {"max_steps": 60}
+
+
+@healthy
+def the_same_network_twice_with_dropout() -> Run:
+    class Twice(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, other = self.net(batch[0]), self.net(batch[0])
+            apart = F.kl_div(one.log_softmax(1), other.softmax(1), reduction="batchmean")
+            return F.cross_entropy(one, batch[1]) + apart
+
+    net = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 10))
+    return Twice(net), loader(*blobs()), {}
+
+
+@healthy
+def soft_labels_that_are_all_alike() -> Run:
+    def loss(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        even = F.cross_entropy(z, torch.full_like(z, 0.1))
+        return F.cross_entropy(z, y) + 0.1 * even
+
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@healthy
+def offsets_that_start_at_zero() -> Run:
+    class Residual(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0] + 0.3 * torch.randn_like(batch[0])
+            return F.mse_loss(x + self.net(x), batch[0])
+
+    net = mlp(k=20)
+    nn.init.zeros_(net[2].weight)
+    nn.init.zeros_(net[2].bias)
+    return Residual(net), loader(*blobs()), {}
+
+
+@healthy
+def pulled_towards_the_initial_weights() -> Run:
+    class Anchored(Classifier):
+        def on_fit_start(self) -> None:
+            self.initial = self.net[0].weight.detach().clone()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return super().training_step(batch, batch_idx) + F.mse_loss(self.net[0].weight, self.initial)
+
+    return Anchored(), loader(*blobs()), {}

@@ -1,5 +1,6 @@
 """Labels and targets that are not what the loss takes them for."""
 
+import copy
 from typing import Any
 
 import torch
@@ -229,3 +230,47 @@ def positives_over_negatives(fixed: bool) -> Run:
     odds = y.mean(0) / (1 - y.mean(0))
     loss = nn.BCEWithLogitsLoss(pos_weight=1 / odds if fixed else odds)
     return Classifier(mlp(k=3), loss), loader(x, y), {}
+
+
+class Distils(Classifier):
+    """Learns from labels and from a second network; ``copies``: that is one of its own."""
+
+    def __init__(self, copies: bool, momentum: float = 0.9) -> None:
+        super().__init__(lr=3e-3)
+        self.teacher = copy.deepcopy(self.net).requires_grad_(False) if copies else self.net
+        self.copies, self.momentum = copies, momentum
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        scores = self.net(batch[0])
+        with torch.no_grad():
+            wanted = self.teacher(batch[0]).softmax(1)
+        return F.cross_entropy(scores, batch[1]) + F.kl_div(scores.log_softmax(1), wanted, reduction="batchmean")
+
+    @torch.no_grad()
+    def on_train_batch_end(self, *_: Any) -> None:
+        for slow, quick in zip(self.teacher.parameters(), self.net.parameters(), strict=True) if self.copies else ():
+            slow.lerp_(quick, 1 - self.momentum)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.net.parameters(), 3e-3)
+
+
+@fault("WD114")
+def teacher_that_is_the_student(fixed: bool) -> Run:
+    return Distils(copies=fixed), loader(*blobs()), {}
+
+
+@fault("WD114")
+def teacher_that_follows_at_once() -> Run:
+    return Distils(copies=True, momentum=0.0), loader(*blobs()), {}
+
+
+@fault("WD114")
+def output_compared_with_itself(fixed: bool) -> Run:
+    class Consistent(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one = self.net(batch[0] + 0.1 * torch.randn_like(batch[0]))
+            other = self.net(batch[0] + 0.1 * torch.randn_like(batch[0]))
+            return F.mse_loss(one, (other if fixed else one).detach())
+
+    return Consistent(), loader(*blobs()), {}

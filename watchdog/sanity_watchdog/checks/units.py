@@ -23,7 +23,7 @@ FLAT_SHARE = 0.9
     "dead-units",
     Severity.WARNING,
     SilentUnits,
-    implied_by=("WD122", "WD123", "WD142", "WD201", "WD217", "WD302", "WD505"),
+    implied_by=("WD114", "WD122", "WD123", "WD142", "WD201", "WD217", "WD302", "WD505"),
 )
 def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     """Units of a layer never fire, so they never learn.
@@ -69,7 +69,8 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
             message = f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"
             message = message[:80] + f" (limit {_limit(worst, share):.0%})"
             hint = BARE if worst.bare else SILENCED
-        yield dead_units.alert(seen, message, hint=hint, subjects=(layer.name for layer in layers), evidence=evidence)
+        names = [layer.name for layer in layers] if seen.largest != 0 else []
+        yield dead_units.alert(seen, message, hint=hint, subjects=names, evidence=evidence)
 
 
 def _without_any(seen: SilentUnits) -> str:

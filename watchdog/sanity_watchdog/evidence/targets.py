@@ -113,3 +113,24 @@ class ClassWeights(Evidence):
     @property
     def scope(self) -> str:
         return self.where or self.stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness(Evidence):
+    """Whether the predictions of a loss call equal its targets, which differ from place to place.
+
+    Attributes:
+        function, where: of the loss call.
+        samples: samples at which they did, if they did at all so far; else 0.
+        exact: to the last bit. attempt: optimizer steps before the last sample.
+    """
+
+    function: str
+    where: str = ""
+    samples: int = 0
+    exact: bool = False
+    attempt: int = 0
+
+    @property
+    def scope(self) -> str:
+        return self.where or self.stage

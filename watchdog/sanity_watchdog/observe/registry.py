@@ -11,6 +11,7 @@ from .gradients import GradientWatch
 from .half import HalfWatch
 from .hyperparameters import HyperparameterObserver
 from .keeper import BatchKeeper
+from .likeness import LikenessWatch
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
 from .lost_updates import LostUpdateWatch
@@ -49,6 +50,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Progress,
     MadeTargetsObserver,
     WeightingWatch,
+    LikenessWatch,
     ReseedingWatch,
     RewritingWatch,
     DependenceWatch,

@@ -1,0 +1,90 @@
+"""Do predictions equal the targets that a loss compares them with, although these differ from place to place?"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..evidence.base import Evidence
+from ..evidence.targets import Likeness
+from .bounded import class_axis, thinned
+from .calls import LossCall
+from .loss_statistics import DISTANCES
+from .moment import Moment
+from .observer import Observer, in_samples, is_plain
+
+LINES = 8
+"""Loss calls that are followed."""
+NEAR, VARIED = 1e-6, 1e-3
+"""Largest difference, which is rounding of float32 in a softmax, and smallest deviation of targets that tell anything,
+both relative to the largest target."""
+
+
+@dataclass
+class _Seen:
+    """How often a call's predictions equalled its targets, each time so far."""
+
+    samples: int = 0
+    exact: bool = True
+
+
+class LikenessWatch(Observer):
+    """Follows a loss call until its predictions and targets differ for the first time."""
+
+    codes = ("WD114",)
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], _Seen | None] = {}
+
+    @in_samples
+    def output(self, at: Moment, output: object) -> None:
+        for call in at.trace.calls if at.trace is not None and at.stage == "train" else ():
+            key = call.name, call.where
+            if self._seen.get(key, _Seen()) is None or (key not in self._seen and len(self._seen) == LINES):
+                continue
+            with torch.no_grad(), torch.autocast(at.run.device.type, enabled=False):
+                pair = _pair(call)
+                if pair is not None:
+                    self._ask(at, call, *pair)
+
+    def _ask(self, at: Moment, call: LossCall, given: Tensor, wanted: Tensor) -> None:
+        key, tags, attempt = (call.name, call.where), at.tags(), at.attempt
+
+        def read(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
+            apart, spread, largest = values["likeness"].tolist()
+            seen = self._seen.setdefault(key, _Seen())
+            if seen is not None and spread > VARIED * largest and apart <= NEAR * largest:
+                seen.samples += 1
+                seen.exact &= apart == 0
+            else:
+                self._seen[key] = seen = None
+            yield Likeness(
+                function=key[0],
+                where=key[1],
+                samples=0 if seen is None else seen.samples,
+                exact=seen is not None and seen.exact,
+                attempt=attempt,
+                **tags,
+            )
+
+        given, wanted = thinned(given).float(), thinned(wanted).float()
+        numbers = (given - wanted).abs().amax(), wanted.std(correction=0), wanted.abs().amax()
+        at.ask({"likeness": torch.stack(numbers)}, read)
+
+
+def _pair(call: LossCall) -> tuple[Tensor, Tensor] | None:
+    """Predictions and targets on one scale, where the call has a target for each prediction."""
+    given, wanted = call.input, call.target
+    if call.error or call.traced or not (is_plain(given) and is_plain(wanted)) or given.shape != wanted.shape:
+        return None
+    if not wanted.is_floating_point() or not given.numel() or not (given.requires_grad or wanted.requires_grad):
+        return None
+    given, wanted = given.detach(), wanted.detach()
+    if call.name == "kl_div":
+        return given.exp(), wanted.exp() if call.arguments.get("log_target") else wanted
+    if call.name == "cross_entropy" and given.ndim:
+        return given.softmax(class_axis(given)), wanted
+    if call.name == "binary_cross_entropy_with_logits":
+        return given.sigmoid(), wanted
+    return (given, wanted) if call.name in (*DISTANCES, "binary_cross_entropy") else None
