@@ -21,6 +21,7 @@ ONE_CYCLE = Plan(
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
 ACCUMULATED = replace(COSINE, steps=1250, batches=5000)
 SWINGS = Plan(schedule="CosineAnnealingLR", interval="step", advances=570, steps=570, epochs=10, length=10)
+RUSHES = replace(SWINGS, schedule="MultiStepLR", length=None, decay=8, left=1e-3)
 OVERRULED = Followed(index=0, schedule="StepLR", wanted=0.025, used=(0.1,), advances=3, apart=40)
 
 
@@ -42,6 +43,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, misplaced=("interval",), where="net.py:30"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=INF, steps=INF), COSINE))),
     (schedule_counts_epochs, SchedulePlans(plans=(SWINGS,))),
+    (schedule_counts_epochs, SchedulePlans(plans=(RUSHES,))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, schedule="StepLR", decay=3, left=1e-190),))),
     (zero_learning_rate, one(replace(DECAYED, schedule="ExponentialLR", rate=3e-9))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=3, steps=120)),
@@ -54,6 +57,11 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (zero_learning_rate, one(replace(ZERO, zeros=1, attempts=1), ended=True)),
     (zero_learning_rate, one(replace(DECAYED, zeros=1), ended=True)),
     (schedule_counts_epochs, SchedulePlans(plans=())),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, interval="epoch"),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, decay=300),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, advances=60),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, left=0.5),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, schedule="StepLR", left=0.01),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, interval="step"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, interval="step"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, interval="step", misplaced=("interval",)),))),

@@ -321,3 +321,30 @@ def two_optimizers_clipped_one_after_the_other() -> Run:
         return [Adam(module.net[0].parameters(), 3e-3), Adam(module.net[2].parameters(), 3e-3)]
 
     return Two(build, None), loader(*blobs()), {}
+
+
+class _Decays(Classifier):
+    """A schedule that advances at each step."""
+
+    def __init__(self, schedule: Any) -> None:
+        super().__init__(lr=3e-3)
+        self.schedule = schedule
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        return [optimizer], [{"scheduler": self.schedule(optimizer), "interval": "step"}]
+
+
+@healthy
+def milestones_in_steps() -> Run:
+    return _Decays(lambda o: lrs.MultiStepLR(o, [30, 60])), loader(*blobs()), {"max_epochs": 10, "max_steps": -1}
+
+
+@healthy
+def slow_decay_every_few_steps() -> Run:
+    return _Decays(lambda o: lrs.StepLR(o, 5, 0.97)), loader(*blobs()), {"max_epochs": 10, "max_steps": -1}
+
+
+@healthy
+def warm_start_that_is_halved_after_its_first_steps() -> Run:
+    return _Decays(lambda o: lrs.MultiStepLR(o, [5], 0.5)), loader(*blobs()), {"max_epochs": 10, "max_steps": -1}

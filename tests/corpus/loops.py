@@ -341,3 +341,15 @@ def two_losses_divided_by_hand() -> Run:
             return loss / self.trainer.accumulate_grad_batches
 
     return Two(lr=3e-3), loader(*blobs(512)), {"accumulate_grad_batches": 3, "gradient_clip_val": 1.0}
+
+
+@fault("WD502", also=("WD316", "WD141", "WD501"))
+def milestones_of_epochs_at_each_step(fixed: bool) -> Run:
+    module = Planned(lambda o: lrs.MultiStepLR(o, [3, 6, 8]), "epoch" if fixed else "step")
+    return module, loader(*blobs()), {"max_epochs": 10, "max_steps": -1}
+
+
+@fault("WD502", also=("WD316", "WD141", "WD501"))
+def decay_every_two_epochs_at_each_step(fixed: bool) -> Run:
+    module = Planned(lambda o: lrs.StepLR(o, 2, 0.5), "epoch" if fixed else "step")
+    return module, loader(*blobs()), {"max_epochs": 10, "max_steps": -1}

@@ -32,6 +32,9 @@ STRICT_LONGER = 1.5
 BY_FACTORS = ("ExponentialLR", "StepLR", "MultiStepLR")
 PERIODS = 8
 """Times that a cosine as long as the Trainer's epochs goes down and up in a run from which on it counts epochs."""
+LEFT, NOTHING_LEFT = 0.2, 1e-4
+"""Share of the rate that milestones leave which all lie at the very beginning, and that decays of equal distance leave
+at the end of a run, from which on they count epochs."""
 ADVANCES = 3
 """Advances of a schedule after which its being overruled is certain."""
 IDLE_EPOCHS, IDLE_STEPS = 2, 32
@@ -113,9 +116,10 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
 
     **What it sees.** Before the first step: how long each schedule's warm-up and whole course are (read from the
     scheduler's own numbers; the function of a ``LambdaLR`` is evaluated only where its code proves it has no side
-    effects), how often this run will advance it, a cosine whose ``T_max`` is the Trainer's number of epochs and that
-    advances at every step (a WARNING), and, in the source of ``configure_optimizers``, an ``"interval"``
-    that stands beside ``"lr_scheduler"`` instead of inside it.
+    effects), how often this run will advance it, and, in the source of ``configure_optimizers``, an ``"interval"``
+    that stands beside ``"lr_scheduler"`` instead of inside it. As a WARNING the other way round, a schedule by epochs
+    that advances at every step: a cosine whose ``T_max`` is the Trainer's number of epochs, or milestones and decays
+    within that number which use up the learning rate in the first eighth of the run.
 
     **Why it matters.** Lightning advances a schedule once per epoch unless told otherwise. A warm-up of 4,000 steps
     then never gets anywhere: the learning rate stays near 0.
@@ -136,14 +140,14 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
     90), Dosovitskiy et al. 2021, He et al. 2022 (40 of 800).
     """
     for plan in seen.plans:
-        swings = _swings(plan)
+        swings = _swings(plan) or _rushes(plan)
         message = _misplaced(plan) or _counts_epochs(plan) or swings
         if message:
             yield schedule_counts_epochs.alert(
                 seen,
                 message,
                 severity=Severity.WARNING if swings else None,
-                hint='give "interval": "epoch", or T_max in steps: trainer.estimated_stepping_batches'
+                hint='give "interval": "epoch", or numbers in steps: trainer.estimated_stepping_batches'
                 if swings
                 else 'return {"optimizer": …, "lr_scheduler": {"scheduler": …, "interval": "step"}}',
                 subjects=(plan.schedule,) if len(seen.plans) > 1 else (),
@@ -173,6 +177,16 @@ def _swings(plan: Plan) -> str:
         return ""
     periods = plan.advances / plan.epochs
     return f"T_max {plan.length} is the number of epochs, but it advances per step: {periods:.0f} half periods"
+
+
+def _rushes(plan: Plan) -> str:
+    """Likewise milestones within the Trainer's epochs, which the first steps go by."""
+    early = plan.decay is not None and plan.decay <= plan.epochs and plan.advances >= PERIODS * plan.decay
+    limit = LEFT if plan.schedule == "MultiStepLR" else NOTHING_LEFT
+    if not early or plan.interval != "step" or plan.advances == math.inf or not plan.left <= limit:
+        return ""
+    what = "last milestone" if plan.schedule == "MultiStepLR" else "step_size"
+    return f"{what} {plan.decay} lies within the epochs, but it advances per step: {number(plan.left)} of the rate left"
 
 
 def _times(plan: Plan) -> str:

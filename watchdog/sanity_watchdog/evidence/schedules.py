@@ -61,6 +61,8 @@ class Plan:
         length: advances until its end; None where it has none or it cannot be read.
         strict: it cannot be advanced beyond ``length`` and is made for single steps.
         start: rate now over its highest.
+        decay: advances until the last milestone, or between two decays of equal distance; None for other schedules.
+        left: share of the rate that milestones or decays leave at the end of the planned run.
         misplaced: keys of the schedule's configuration that were written beside ``lr_scheduler``.
         where: the user's ``file:line``.
     """
@@ -75,6 +77,8 @@ class Plan:
     length: int | None = None
     strict: bool = False
     start: float = 1.0
+    decay: int | None = None
+    left: float = 1.0
     misplaced: tuple[str, ...] = ()
     where: str = ""
 

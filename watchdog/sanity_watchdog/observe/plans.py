@@ -35,11 +35,13 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
     """One schedule's plan against what the run gives it."""
     epochs, steps = horizon(run)
     advances = (epochs if schedule.interval == "epoch" else steps) // max(schedule.frequency, 1)
+    advances = advances if not math.isnan(advances) else math.inf
     warmup, length, start = course(schedule.scheduler)
+    decay, left = decays(schedule.scheduler, advances)
     return Plan(
         schedule=type(schedule.scheduler).__name__,
         interval=schedule.interval,
-        advances=advances if not math.isnan(advances) else math.inf,
+        advances=advances,
         steps=steps,
         epochs=float(run.max_epochs) if run.max_epochs > 0 else math.nan,
         batches=epochs * run.batches_per_epoch if math.isfinite(epochs) else math.nan,
@@ -47,6 +49,8 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
         length=length,
         strict=isinstance(schedule.scheduler, lrs.OneCycleLR),
         start=start,
+        decay=decay,
+        left=left,
         misplaced=misplaced,
         where=where,
     )
@@ -75,6 +79,16 @@ def course(scheduler: Any) -> tuple[int | None, int | None, float]:
     if isinstance(scheduler, lrs.LambdaLR):
         return _lambda(scheduler)
     return None, None, 1.0
+
+
+def decays(scheduler: Any, advances: float) -> tuple[int | None, float]:
+    """Advances until the last milestone or between two decays, and the share of the rate that is left after so many."""
+    if isinstance(scheduler, lrs.MultiStepLR) and scheduler.milestones:
+        times = list(scheduler.milestones.elements())
+        return max(times), float(scheduler.gamma) ** sum(time <= advances for time in times)
+    if isinstance(scheduler, lrs.StepLR) and scheduler.step_size > 0 and math.isfinite(advances):
+        return scheduler.step_size, float(scheduler.gamma) ** (advances // scheduler.step_size)
+    return None, 1.0
 
 
 def _sequence(scheduler: Any) -> tuple[int | None, int | None, float]:
