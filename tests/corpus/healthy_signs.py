@@ -11,7 +11,7 @@ from torch.optim import Adam
 from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, healthy
-from .likelihoods import Own
+from .likelihoods import Own, Variational
 from .parts import line
 
 
@@ -185,3 +185,57 @@ def likelihood_divided_by_the_count_that_is_masked() -> Run:
         return -(likely * seen).sum() / seen.sum()
 
     return Own(mlp(), loss, lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def bound_maximised_by_its_negative() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        divergence = 0.5 * (mean**2 + spread.exp() - spread - 1).sum(1).mean()
+        return -(-error - divergence)
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def divergence_held_at_a_capacity() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        divergence = -0.5 * (1 + spread - mean**2 - spread.exp()).sum(1).mean()
+        return error + 10 * (2.0 - divergence).abs()
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def free_bits_of_a_divergence() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        divergence = -0.5 * (1 + spread - mean**2 - spread.exp()).mean(0)
+        return error + divergence.clamp(min=0.1).sum()
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def weight_of_the_divergence_still_zero() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        return error - 0.0 * 0.5 * (1 + spread - mean**2 - spread.exp()).sum(1).mean()
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def gaussian_likelihood_by_hand() -> Run:
+    class Heteroscedastic(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            mean, spread = self.net(batch[0]).unbind(1)
+            return 0.5 * (spread + (batch[1] - mean).square() / spread.exp()).mean()
+
+    return Heteroscedastic(mlp(12, 2)), loader(*line()), {}
+
+
+@healthy
+def information_kept_in_the_code() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        entropy = 0.5 * spread.sum(1).mean()
+        return error + 0.01 * mean.square().sum(1).mean() - 0.01 * entropy
+
+    return Variational(loss), loader(blobs()[0]), {}

@@ -141,3 +141,43 @@ def minus_the_gaussian_loss_and_a_term_on_weights() -> Run:
 def one_minus_the_squared_error() -> Run:
     net = nn.Sequential(mlp(12, 1), nn.Flatten(0))
     return Classifier(net, lambda z, y: 1 - F.mse_loss(z, y), SGD, lr=1e-3), loader(*line()), {}
+
+
+class Variational(Classifier):
+    """Codes of four numbers; ``loss(error, mean, log_variance)``."""
+
+    def __init__(self, loss: Any, **kwargs: Any) -> None:
+        super().__init__(mlp(20, 8, 64), loss, **kwargs)
+        self.decoder = mlp(4, 20, 64)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        mean, spread = self.net(batch[0]).chunk(2, 1)
+        code = mean + torch.randn_like(mean) * (spread / 2).exp()
+        error = F.mse_loss(self.decoder(code), batch[0], reduction="sum") / len(mean)
+        return self.loss(error, mean, spread)
+
+
+@fault("WD108", also=LATER)
+def divergence_of_the_codes_subtracted(fixed: bool) -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        divergence = -0.5 * (1 + spread - mean.pow(2) - spread.exp()).sum(1).mean()
+        return error + divergence if fixed else error - divergence
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@fault("WD108", also=LATER)
+def divergence_without_its_minus_and_a_weight() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        return error + 1e-2 * torch.mean(1 + spread - mean**2 - spread.exp())
+
+    return Variational(loss), loader(blobs()[0]), {}
+
+
+@fault("WD108", also=LATER)
+def divergence_of_torch_subtracted() -> Run:
+    def loss(error: Tensor, mean: Tensor, spread: Tensor) -> Tensor:
+        codes = D.Normal(mean, (spread / 2).exp())
+        return error - D.kl_divergence(codes, D.Normal(0.0, 1.0)).sum(1).mean()
+
+    return Variational(loss), loader(blobs()[0]), {}

@@ -133,3 +133,48 @@ def test_distributions_are_left_as_they_were() -> None:
         fails()
     assert not set(during) & set(before)
     assert [vars(kind)["log_prob"] for kind in kinds] == before
+
+
+def gaussian(z: Tensor) -> tuple[Tensor, Tensor]:
+    return z[:, :2], z[:, 2:4]
+
+
+DIVERGENCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "with its minus": lambda m, s: -0.5 * (1 + s - m.pow(2) - s.exp()).sum(1),
+    "turned round": lambda m, s: 0.5 * torch.sum(m**2 + torch.exp(s) - s - 1, dim=1),
+    "of a product": lambda m, s: ((m * m + s.exp() - 1 - s) / 2).sum(1),
+    "of the logarithm of the deviation": lambda m, s: -0.5 * (1 + 2 * s - m**2 - (2 * s).exp()).sum(1),
+    "of the deviation": lambda m, s: (lambda d: (0.5 * (m**2 + d**2 - 1) - d.log()).sum(1))(F.softplus(s)),
+    "of its square": lambda m, s: (lambda d: 0.5 * (m.square() + d**2 - (d**2).log() - 1).sum(1))(F.softplus(s)),
+    "of an exponential": lambda m, s: (lambda d: (m.square() + d.square() - 2 * s - 1).sum(1))(s.exp()),
+    "from a fixed one": lambda m, s: D.kl_divergence(D.Normal(m, s.exp()), D.Normal(V[:, :2], 2.0)).sum(1),
+    "of torch": lambda m, s: D.kl_divergence(D.Normal(m, s.exp()), D.Normal(0.0, 1.0)).sum(1),
+}
+
+
+@pytest.mark.parametrize("name", DIVERGENCES)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_divergence_of_a_gaussian_is_known_by_its_algebra(name: str, sign: int) -> None:
+    def loss(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        return F.mse_loss(z, v) + sign * DIVERGENCES[name](*gaussian(z)).mean()
+
+    signs, out = followed(loss)
+    assert sorted(signs.of(out).values()) == sorted([1, sign])
+    assert [t.divergence for t in signs.wrong(out)] == [True] * (sign < 0)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda m, s: (m - s).square().mean() - s.exp().mean(),
+        lambda m, s: (0.5 * s + 0.5 * m.square() / s.exp()).mean(),
+        lambda m, s: (s.exp() - s).mean(),
+        lambda m, s: (m.square() + s.exp()).mean(),
+        lambda m, s: (m.square() - s.exp() + s).mean(),
+        lambda m, s: -D.kl_divergence(D.Normal(m, s.exp()), D.Normal(s, m.exp())).mean(),
+        lambda m, s: -D.kl_divergence(D.Normal(m, 1.0), D.Normal(s, 1.0)).mean(),
+    ],
+)
+def test_what_is_no_divergence_is_not_taken_for_one(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+    signs, out = followed(lambda z, y, v: loss(*gaussian(z)))
+    assert not signs.of(out)

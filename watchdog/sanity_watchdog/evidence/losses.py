@@ -188,9 +188,13 @@ class DistanceLoss(LossSeen):
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood(LossSeen):
-    """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss."""
+    """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss.
+
+    ``divergence``: it is minus the divergence of a Gaussian from a fixed one instead.
+    """
 
     negated: bool = True
+    divergence: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import partial, wraps
 from inspect import isfunction
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.distributions import Distribution
 
 from ..evidence.losses import Likelihood
 from .calls import LossCall, Marks, Trace
+from .gaussians import Gaussians
 from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .moment import Moment
@@ -49,13 +50,14 @@ class Term:
     Attributes:
         function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
         where: the user's line. call: the loss call, None for a likelihood.
-        certain: is the other sign a fault, whatever else is meant?
+        certain: is the other sign a fault, whatever else is meant? divergence: also beside a loss of the right sign?
     """
 
     function: str
     where: str
     certain: bool = True
     call: LossCall | None = None
+    divergence: bool = False
 
 
 Terms = Mapping[Term, int]
@@ -68,6 +70,7 @@ class Signs:
     def __init__(self, trace: Trace, is_data: Callable[[Tensor], bool]) -> None:
         self._trace, self._is_data = trace, is_data
         self._terms: Marks[Terms] = Marks()
+        self._gaussians = Gaussians()
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
@@ -83,10 +86,14 @@ class Signs:
     def wrong(self, loss: Tensor) -> list[Term]:
         """Those of the wrong sign in ``loss``, if none has the right one: else a difference is meant.
 
-        What the step has used in yet another way is left out: there it may have its right sign.
+        A divergence from a fixed Gaussian is told where all else has its right sign: nobody enlarges it. What the step
+        has used in yet another way is left out: there it may have its right sign.
         """
         terms = self.of(loss)
-        return [] if 1 in terms.values() else [t for t in terms if t.certain and t not in self._ended]
+        wrong = [t for t, sign in terms.items() if sign < 0 and t.certain and t not in self._ended]
+        if any(sign > 0 and not t.divergence for t, sign in terms.items()):
+            return [t for t in wrong if t.divergence]
+        return [t for t in wrong if not t.divergence] or wrong
 
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
@@ -104,6 +111,7 @@ class Signs:
         """An operation has run; ``plain``: without options that change what it does to a sign."""
         if not out.requires_grad:
             return
+        divergence = self._gaussians.follow(name, args, out) if plain else 0
         known = [self.of(t) for t in inputs]
         if any(known):
             found = self._sum(name, args, known, inputs) if plain else {}
@@ -113,6 +121,10 @@ class Signs:
                 found = _beside_others(found)
             self._terms.put(out, found)
             self._ended.update(term for k in known for term in k if term not in found)
+            return
+        if divergence:
+            term = Term("divergence from a fixed Gaussian", user_line(), divergence=True)
+            self._terms.put(out, {term: divergence})
             return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
         if name in LOGS:
@@ -169,7 +181,8 @@ def tell(at: Moment, signs: Signs, loss: Tensor) -> None:
             term.call.flipped = True
         else:
             value = float(loss.detach().sum())
-            at.emit(Likelihood(function=term.function, where=term.where, value=value, **at.tags()))
+            made = partial(Likelihood, function=term.function, where=term.where, divergence=term.divergence)
+            at.emit(made(value=value, **at.tags()))
 
 
 def _joined(several: list[Terms]) -> Terms:

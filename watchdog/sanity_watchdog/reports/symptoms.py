@@ -27,6 +27,7 @@ SYMPTOMS = {
         loss goes to minus infinity: WD103 WD108
         nll_loss is negative: WD103 WD108
         dice loss is negative, above 1 or does not fall: WD103
+        KL term of the VAE is negative, loss goes to minus infinity: WD108
         log_prob gets more and more negative, forgot the minus, ELBO falls: WD108
         ctc_loss is negative or zero, or predicts only blanks: WD103 WD105
         head still has 1000 outputs, my data has 10 classes: WD106

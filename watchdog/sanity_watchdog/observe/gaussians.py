@@ -1,0 +1,131 @@
+"""Recognises the divergence of a Gaussian from a fixed one by its algebra: m² + v - ln v, but for factor and constant.
+
+Sums of tensors are followed as linear forms over atoms: a tensor of unknown making, or the square, exponential or
+logarithm of a form.
+"""
+
+from collections.abc import Hashable, Mapping
+from itertools import count
+from typing import Any
+
+from torch import Tensor
+
+from .calls import Marks
+
+Atom = tuple[str, Hashable]
+"""Its kind, and what it is of."""
+Form = Mapping[Atom, float]
+"""Factor by atom."""
+MOST = 8
+"""Atoms of a form that is followed."""
+FIXED, LEARNED, MIXED = "fixed", "learned", "mixed"
+"""Kinds of atoms of unknown making: without a gradient, with one, a product of two that have one."""
+SUMS = ("add", "__radd__", "sub", "subtract", "rsub", "__rsub__")
+PRODUCTS = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide", "neg", "negative")
+
+
+class Gaussians:
+    """Follows forms through one step."""
+
+    def __init__(self) -> None:
+        self._forms: Marks[Form] = Marks()
+        self._names = count()
+
+    def follow(self, name: str, args: tuple[Any, ...], out: Tensor) -> int:
+        """An operation has run; 1 or -1 where its result is such a divergence, or minus one, 0 else."""
+        found = self._sum(name, args) if name in SUMS else self._product(name, args) if name in PRODUCTS else None
+        if found is None:
+            found = self._atom(name, args)
+        if found is None or len(found) > MOST:
+            return 0
+        self._forms.put(out, found)
+        return _sign(found) if name in SUMS else 0
+
+    def of(self, tensor: Tensor) -> Form:
+        """The form of a tensor; its own atom where nothing is known of its making."""
+        known = self._forms.get(tensor)
+        if known is None:
+            known = self._new(LEARNED if tensor.requires_grad else FIXED)
+            self._forms.put(tensor, known)
+        return known
+
+    def _new(self, kind: str) -> Form:
+        return {(kind, next(self._names)): 1.0}
+
+    def _sum(self, name: str, args: tuple[Any, ...]) -> Form | None:
+        if len(args) < 2:
+            return None
+        signs = {"sub": (1, -1), "subtract": (1, -1), "rsub": (-1, 1), "__rsub__": (-1, 1)}.get(name, (1, 1))
+        total: dict[Atom, float] = {}
+        for part, sign in zip(args[:2], signs, strict=True):
+            if isinstance(part, Tensor):
+                for atom, factor in self.of(part).items():
+                    total[atom] = total.get(atom, 0.0) + sign * factor
+            elif not isinstance(part, (int, float)):
+                return None
+        return total
+
+    def _product(self, name: str, args: tuple[Any, ...]) -> Form | None:
+        if name in ("neg", "negative"):
+            return _times(self.of(args[0]), -1.0)
+        numbers = [a for a in args[:2] if isinstance(a, (int, float))]
+        tensors = [a for a in args[:2] if isinstance(a, Tensor)]
+        if len(tensors) == 2 and tensors[0] is not tensors[1] and all(t.requires_grad for t in tensors):
+            return self._new(MIXED)
+        if len(numbers) != 1 or len(tensors) != 1 or not numbers[0]:
+            return None
+        if name in ("div", "divide", "true_divide"):
+            return _times(self.of(tensors[0]), 1 / numbers[0]) if args[0] is tensors[0] else None
+        return _times(self.of(tensors[0]), float(numbers[0]))
+
+    def _atom(self, name: str, args: tuple[Any, ...]) -> Form | None:
+        if not args or not isinstance(args[0], Tensor):
+            return None
+        squares = name == "square" or (name == "pow" and len(args) > 1 and args[1] == 2)
+        if squares or (name in PRODUCTS and len(args) > 1 and args[0] is args[1] and "div" not in name):
+            inner = self.of(args[0])
+            kind, power = next(iter(inner)) if len(inner) == 1 else ("", None)
+            if kind == "exp" and isinstance(power, frozenset):  # the square of e^x is e^2x
+                return {("exp", _fixed(_times(dict(power), 2.0))): 1.0}
+            return {("square", _fixed(inner)): 1.0}
+        return {(name, _fixed(self.of(args[0]))): 1.0} if name in ("exp", "log") else None
+
+
+def _times(form: Form, factor: float) -> Form:
+    return {atom: factor * f for atom, f in form.items()}
+
+
+def _fixed(form: Form) -> frozenset[tuple[Atom, float]]:
+    return frozenset(form.items())
+
+
+def _sign(form: Form) -> int:
+    """The sign of v, where the form holds v and minus ln v, and the square of something else with the sign of v."""
+    for atom, factor in form.items():
+        variance, sign = _variance(atom, factor, form)
+        means = (f for a, f in form.items() if a != variance and _is_mean(a))
+        if sign and any(f * sign > 0 for f in means):
+            return sign
+    return 0
+
+
+def _is_mean(atom: Atom) -> bool:
+    """Is it the square of one learned value, or of its distance from a fixed one?"""
+    kind, inner = atom
+    kinds = [a[0] for a, _ in inner] if kind == "square" and isinstance(inner, frozenset) else []
+    return kinds.count(LEARNED) == 1 and MIXED not in kinds
+
+
+def _variance(atom: Atom, factor: float, form: Form) -> tuple[Atom | None, int]:
+    """The atom of v and its sign, where ``atom`` is one of the two of v and ln v, and the other is there as well."""
+    kind, inner = atom
+    if not isinstance(inner, frozenset):
+        return None, 0
+    if kind == "exp" and all(form.get(a, 0.0) * f * factor < 0 for a, f in inner):
+        return atom, 1 if factor > 0 else -1
+    if kind == "log":
+        plain = next(iter(inner))[0] if len(inner) == 1 else None
+        for variance in (plain, ("square", inner)):
+            if variance is not None and form.get(variance, 0.0) * factor < 0:
+                return variance, -1 if factor > 0 else 1
+    return None, 0
