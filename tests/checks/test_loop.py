@@ -46,6 +46,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, IDLE),
     (step_without_update, replace(IDLE, share=0.4)),
     (step_without_update, replace(IDLE, idle=(0, 2), epochs=0, ended=True)),
+    (step_without_update, replace(IDLE, attempts=0, steps=40)),
     (shared_metric, used(SHARED)),
     (shared_metric, used(BEST)),
     (shared_metric, used(replace(BEST, kind="MeanMetric", validated=3))),

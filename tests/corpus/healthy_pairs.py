@@ -102,6 +102,22 @@ def two_views_against_all_others() -> Run:
 
 
 @healthy
+def users_and_items_without_accidental_hits() -> Run:
+    class Towers(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=16), lr=3e-3)
+            self.items = nn.Embedding(40, 16)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, item = batch
+            scores = F.normalize(self.net(x)) @ F.normalize(self.items(item)).T / 0.1
+            hits = (item[:, None] == item) & ~torch.eye(len(item), dtype=torch.bool)
+            return F.cross_entropy(scores.masked_fill(hits, -1e9), torch.arange(len(item)))
+
+    return Towers(), loader(*blobs(k=40)), {}
+
+
+@healthy
 def queue_of_negatives() -> Run:
     class Queue(Classifier):
         def __init__(self) -> None:

@@ -90,6 +90,23 @@ class TwoPlayers(Manual):
         return [torch.optim.Adam(layer.parameters(), 1e-3) for layer in (self.net[0], self.net[2])]
 
 
+class IgnoresClosure(torch.optim.Optimizer):
+    """As published optimizers often are: Lightning's closure is never called."""
+
+    def __init__(self, parameters: Any, lr: float = 0.02) -> None:
+        super().__init__(parameters, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for p in (p for group in self.param_groups for p in group["params"]):
+            p -= 0.02 * p.grad / p.grad.norm().clamp_min(1e-7)
+
+
+class OneIgnoresClosure(TwoPlayers):
+    def configure_optimizers(self) -> Any:
+        return IgnoresClosure(self.net[0].parameters()), torch.optim.Adam(self.net[2].parameters(), 1e-3)
+
+
 def run(module: Classifier, epochs: int = 2, batches: int = 20, **kwargs: Any) -> Any:
     data = loader(*blobs(batches * 8), batch_size=8)
     return watched(module, data, max_steps=-1, max_epochs=epochs, **kwargs)
@@ -100,6 +117,11 @@ def test_one_of_two_optimizers_that_never_steps_is_told() -> None:
     assert found.severity is Severity.WARNING
     assert found.subjects == ("optimizer 1",)
     assert "WD506" not in codes(run(TwoPlayers(12), 2))
+
+
+def test_one_that_ignores_its_closure_steps_all_the_same() -> None:
+    assert "WD506" not in codes(run(OneIgnoresClosure(0), 2))
+    assert "WD506" in codes(run(OneIgnoresClosure(99), 2))
 
 
 def test_one_that_may_still_join_in_is_no_alarm() -> None:

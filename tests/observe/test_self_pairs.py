@@ -58,6 +58,40 @@ class WithoutDiagonal(Contrastive):
         return F.cross_entropy(scores, partners - (partners > torch.arange(2 * n)).long())
 
 
+class Towers(Contrastive):
+    """Two networks; the same item twice in a batch is masked."""
+
+    same, mask, scale = False, -1e9, 1.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items = nn.Embedding(12, 16)
+        nn.init.normal_(self.items.weight, std=self.scale)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        item = batch[1]
+        a = self.view(batch[0])
+        b = a if self.same else self.items(item) if not self.scale else F.normalize(self.items(item))
+        hits = (item[:, None] == item) & ~torch.eye(len(item), dtype=torch.bool)
+        return F.cross_entropy((a @ b.T / 0.1).masked_fill(hits, self.mask), torch.arange(len(a)))
+
+
+class TowersLowest(Towers):
+    mask = torch.finfo(torch.float32).min
+
+
+class TowersFromZero(Towers):
+    scale = 0.0
+
+
+class SameTower(Towers):
+    same = True
+
+
+class SameTowerInfinite(SameTower):
+    mask = -torch.inf
+
+
 class AsManyClasses(Contrastive):
     """A batch as large as the number of classes."""
 
@@ -73,6 +107,8 @@ class AsManyClasses(Contrastive):
     ("build", "severity", "words"),
     [
         pytest.param(WithItself, Severity.ERROR, "pairs each of 32 samples with itself", id="own-positive"),
+        pytest.param(SameTower, Severity.ERROR, "pairs each of 32 samples with itself", id="own-positive-masked"),
+        pytest.param(SameTowerInfinite, Severity.ERROR, "pairs each of 32 samples with itself", id="own-positive-inf"),
         pytest.param(OpenDiagonal, Severity.WARNING, "ranks 64 samples against themselves", id="own-rival"),
     ],
 )
@@ -84,7 +120,12 @@ def test_a_batch_against_itself_is_named(build: Any, severity: Severity, words: 
 
 
 @pytest.mark.parametrize(
-    "build", [Contrastive, ClosedDiagonal, InfiniteDiagonal, WithoutDiagonal, AsManyClasses], ids=lambda b: b.__name__
+    "build",
+    [
+        *(Contrastive, ClosedDiagonal, InfiniteDiagonal, WithoutDiagonal, AsManyClasses),
+        *(Towers, TowersLowest, TowersFromZero),
+    ],
+    ids=lambda b: b.__name__,
 )
 def test_views_and_masks_are_quiet(build: Any) -> None:
     assert "WD103" not in codes(watched(build(), loader(*blobs(256))))

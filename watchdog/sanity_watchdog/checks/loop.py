@@ -93,7 +93,11 @@ def step_without_update(seen: Progress) -> Findings:
             hint=_step_hint(seen),
             evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
         )
-    elif seen.idle and seen.attempts >= SILENT_BATCHES and (seen.ended or seen.epochs or seen.batches >= SILENT_LONG):
+    elif (
+        seen.idle
+        and max(seen.attempts, seen.steps) >= SILENT_BATCHES
+        and (seen.ended or seen.epochs or seen.batches >= SILENT_LONG)
+    ):
         which = f"optimizer {seen.idle[0]}" if len(seen.idle) == 1 else f"{len(seen.idle)} of the optimizers"
         late = (seen.ended or seen.share >= LATE) and (seen.cleared or seen.batches >= SILENT_LONG)
         yield step_without_update.alert(

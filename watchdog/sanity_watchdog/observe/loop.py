@@ -53,6 +53,7 @@ class LoopObserver(Observer):
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._steps += 1
+        self._stepped.add(id(inner(optimizer)))  # where its closure is not called, no attempt is told
 
     def batch_end(self, at: Moment, output: Any) -> None:
         if at.sampled or at.batch + 1 in TELLING:

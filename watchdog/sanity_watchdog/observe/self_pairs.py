@@ -17,19 +17,24 @@ ROUNDING = 1e-4
 def measure(scores: Tensor, target: Tensor) -> Numbers:
     """Is a matrix of scores (N, N) that of a batch with itself, and what do the labels (N,) make of its diagonal?
 
-    ``mirrored``: is it symmetric? ``own_top``: is each sample's score with itself the same, and the highest of its
-    row? ``own_label``, ``other_label``: do all labels, or none, name the sample itself?
+    ``mirrored``: is it symmetric, each pair at its own size, so that masked ones say nothing of the rest, and not all
+    alike? ``own_top``: is each sample's score with itself the same, and the highest of its row? ``own_label``,
+    ``other_label``: do all labels, or none, name the sample itself?
     """
     square = scores.ndim == 2 and scores.shape[0] == scores.shape[1] >= FEWEST and scores.numel() <= bounded.LIMIT
     if not square or target.shape != scores.shape[:1] or target.is_floating_point():
         return {}
     if scores.dtype in (torch.float16, torch.bfloat16):
         return {}
-    own, limit = scores.diagonal(), ROUNDING * scores.abs().amax()
+    own, other = scores.diagonal(), scores.T
     itself = target == torch.arange(len(target), device=target.device)
+    largest = own.abs().amax()
+    alike = (scores - other).abs() <= ROUNDING * scores.abs().maximum(other.abs()).maximum(largest)
+    rival = scores.masked_fill(torch.eye(len(own), dtype=torch.bool, device=own.device), -torch.inf).amax(1)
+    limit = ROUNDING * largest.maximum(rival.abs().amax())
     return {
-        "mirrored": (scores - scores.T).abs().amax() <= limit,
-        "own_top": (scores <= own.amin() + limit).all() & (own.amax() - own.amin() <= limit),
+        "mirrored": (alike | (scores == other)).all() & (rival.amax() > rival.amin()),
+        "own_top": (rival <= own.amin() + limit).all() & (own.amax() - own.amin() <= limit),
         "own_label": itself.all(),
         "other_label": ~itself.any(),
     }
