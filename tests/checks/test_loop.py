@@ -71,7 +71,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, optimizers=0)),
     (step_without_update, replace(IDLE, idle=())),
     (step_without_update, replace(IDLE, epochs=0)),
-    (step_without_update, replace(IDLE, attempts=15)),
+    (step_without_update, replace(IDLE, attempts=15, steps=15)),
     (shared_metric, MetricsUsed(uses=())),
     (shared_metric, used(replace(SHARED, held=0))),
     (shared_metric, used(replace(SHARED, computed=False))),
