@@ -171,6 +171,7 @@ def test_the_divergence_of_a_gaussian_is_known_by_its_algebra(name: str, sign: i
         lambda m, s: (s.exp() - s).mean(),
         lambda m, s: (m.square() + s.exp()).mean(),
         lambda m, s: (m.square() - s.exp() + s).mean(),
+        lambda m, s: (m.pow(s.abs() + 2) - s.exp() + s).mean(),
         lambda m, s: -D.kl_divergence(D.Normal(m, s.exp()), D.Normal(s, m.exp())).mean(),
         lambda m, s: -D.kl_divergence(D.Normal(m, 1.0), D.Normal(s, 1.0)).mean(),
     ],

@@ -81,12 +81,13 @@ class Gaussians:
     def _atom(self, name: str, args: tuple[Any, ...]) -> Form | None:
         if not args or not isinstance(args[0], Tensor):
             return None
-        squares = name == "square" or (name == "pow" and len(args) > 1 and args[1] == 2)
+        power = args[1] if len(args) > 1 else None
+        squares = name == "square" or (name == "pow" and isinstance(power, (int, float)) and power == 2)
         if squares or (name in PRODUCTS and len(args) > 1 and args[0] is args[1] and "div" not in name):
             inner = self.of(args[0])
-            kind, power = next(iter(inner)) if len(inner) == 1 else ("", None)
-            if kind == "exp" and isinstance(power, frozenset):  # the square of e^x is e^2x
-                return {("exp", _fixed(_times(dict(power), 2.0))): 1.0}
+            kind, exponent = next(iter(inner)) if len(inner) == 1 else ("", None)
+            if kind == "exp" and isinstance(exponent, frozenset):  # the square of e^x is e^2x
+                return {("exp", _fixed(_times(dict(exponent), 2.0))): 1.0}
             return {("square", _fixed(inner)): 1.0}
         return {(name, _fixed(self.of(args[0]))): 1.0} if name in ("exp", "log") else None
 

@@ -16,6 +16,8 @@ from .site import line_of_code
 
 INSIDE = ("interval", "frequency", "strict", "name")
 """Keys that belong inside ``lr_scheduler``."""
+LEAST = 0.01
+"""Factor of a decay as people mean it."""
 
 
 def horizon(run: Run) -> tuple[float, float]:
@@ -82,7 +84,12 @@ def course(scheduler: Any) -> tuple[int | None, int | None, float]:
 
 
 def decays(scheduler: Any, advances: float) -> tuple[int | None, float]:
-    """Advances until the last milestone or between two decays, and the share of the rate that is left after so many."""
+    """Advances until the last milestone or between two decays, and the share of the rate that is left after so many.
+
+    A single decay that leaves nothing is another fault, whatever the interval.
+    """
+    if not getattr(scheduler, "gamma", 1.0) >= LEAST:
+        return None, 1.0
     if isinstance(scheduler, lrs.MultiStepLR) and scheduler.milestones:
         times = list(scheduler.milestones.elements())
         return max(times), float(scheduler.gamma) ** sum(time <= advances for time in times)
