@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
@@ -82,6 +83,50 @@ def test_a_model_whose_attributes_raise_when_looked_at() -> None:
     dog = SanityWatchdog(fail_on="error", every_n_steps=1, targets=("mps", "tpu"))
     assert_same(outcome(dog, module=TouchyModule), outcome(module=TouchyModule))
     assert_awake(dog, JUDGED)
+
+
+class Drifting(nn.Module):
+    """A parametrization that is another one each time it is evaluated, as spectral norm's is in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("factor", torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.factor.mul_(1.0001)
+        return x * self.factor
+
+
+class Parametrized(Classifier):
+    """One layer of each kind, most units of one dead; parameters whose name contains ``what`` drift."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(nn.ModuleDict())
+        self.first, self.norm, self.dead = nn.Linear(20, 32), nn.BatchNorm1d(32), nn.Linear(32, 32)
+        self.table, self.cells = nn.Embedding(32, 32), nn.LSTM(32, 32, batch_first=True)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.last = nn.Sequential(nn.LayerNorm(32), nn.Dropout(0.1), nn.Linear(32, 10))
+        nn.init.constant_(self.dead.bias[:30], -50.0)
+        for module in (m for m in list(self.modules()) if m is not self):
+            for name in [n for n, p in module._parameters.items() if p is not None and what in n]:
+                parametrize.register_parametrization(module, name, Drifting(), unsafe=True)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        x = self.dead(self.norm(self.first(x)).relu()).relu() + self.table(torch.arange(len(x)))
+        x = self.cells(x[:, None])[0]
+        return self.loss(self.last(self.attention(x, x, x)[0][:, 0]), y)
+
+
+@pytest.mark.parametrize("what", ["weight", "bias", ""])
+@pytest.mark.parametrize("every", [1, 101])
+def test_parametrizations_are_evaluated_by_the_run_alone(what: str, every: int) -> None:
+    dog = SanityWatchdog(fail_on=None, every_n_steps=every, targets=("mps", "tpu", "cuda"))
+    settings: dict[str, Any] = {"module": lambda: Parametrized(what), "max_steps": 40, "max_epochs": -1}
+    settings["limit_val_batches"] = 0
+    assert_same(outcome(dog, **settings), outcome(**settings))
+    assert_awake(dog, 20)
+    assert ("WD214" in {a.code for a in dog.alerts}) is (what == "weight")
 
 
 class Private:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -51,7 +52,7 @@ class UnitWatch(Observer):
         biases = {
             name: (p, owners[name])
             for name, p in self._parameters.items()
-            if isinstance(owners.get(name), LAYERS) and p is getattr(owners[name], "bias", None) and p.dim() == 1
+            if isinstance(owners.get(name), LAYERS) and p is owners[name]._parameters.get("bias") and p.dim() == 1
         }
         last = next((name for name, p in reversed(self._parameters.items()) if p.dim() > 1), "")
         head = owners.get(last)  # the outputs have no activation behind them
@@ -59,7 +60,7 @@ class UnitWatch(Observer):
         self._biases = {n: p for n, (p, _) in biases.items() if is_plain(p)}
         if biases and not self._biases:
             at.emit(Unseen(codes=self.codes, reason="sharded parameters are replaced during the step", **at.tags()))
-        self._owners = {n: owner for n, (_, owner) in biases.items()}
+        self._weights = {n: weight_of(owner) for n, (_, owner) in biases.items()}
         self._alive: dict[str, Tensor] = {}
         self._samples: dict[str, int] = {}
         self._suspects: frozenset[str] = frozenset()
@@ -111,8 +112,8 @@ class UnitWatch(Observer):
 
     def _by_weights(self, name: str, mask: Tensor) -> Tensor:
         """Units some of whose weights have a gradient: a bias may have none because it cancels."""
-        weight = getattr(self._owners[name], "weight", None)
-        gradient = getattr(weight, "grad", None)
+        weight = self._weights[name]
+        gradient = weight.grad if weight is not None else None
         if gradient is None or not is_plain(gradient) or gradient.shape[0] != mask.shape[0]:
             return torch.zeros_like(mask)
         columns = gradient.reshape(gradient.shape[0], -1) if gradient.is_contiguous() else gradient.flatten(1)
@@ -146,6 +147,15 @@ class UnitWatch(Observer):
         yield SilentUnits(
             layers=tuple(layers), samples=samples, measured=len(names), largest=largest, loss=loss, **at.tags()
         )
+
+
+def weight_of(layer: nn.Module) -> Tensor | None:
+    """The parameter behind ``layer.weight``, whose own value a parametrization may compute anew, and change, each time
+    it is looked at.
+    """
+    made: Any = layer._modules.get("parametrizations")
+    behind = list(made["weight"].parameters(recurse=False)) if made is not None and "weight" in made else []
+    return layer._parameters.get("weight") if not behind else max(behind, key=lambda p: p.dim())
 
 
 def _largest(gradients: Iterable[Tensor | None]) -> Tensor:
