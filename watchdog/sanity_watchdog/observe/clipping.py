@@ -1,8 +1,8 @@
 """Sees ``clip_grad_norm_`` being called in a step, and whether there is a gradient that it could still change."""
 
 import math
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
 
@@ -17,6 +17,7 @@ from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
+from .replaced import replaced
 from .run import Run
 from .site import user_line
 
@@ -57,23 +58,15 @@ class ClippingWatch(Observer):
             at.emit(Unseen(codes=self.codes, reason="compiled step", **at.tags()))
             return ()
         self._looks += 1
-        return (self._noting(),)
+        return (replaced({(clip_grad, ENTRY): self._noting}),)
 
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        real = getattr(clip_grad, ENTRY)
-
+    def _noting(self, real: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(real)
         def entry(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
             self._inside.do(self._note, parameters, max_norm)
             return real(parameters, max_norm, *args, **kwargs)
 
-        setattr(clip_grad, ENTRY, entry)
-        try:
-            yield
-        finally:
-            if getattr(clip_grad, ENTRY) is entry:
-                setattr(clip_grad, ENTRY, real)
+        return entry
 
     def _note(self, parameters: Any, max_norm: Any) -> None:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters) if _again(parameters) else []

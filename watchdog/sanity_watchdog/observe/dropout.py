@@ -22,6 +22,7 @@ from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
+from .replaced import replaced
 from .run import Run
 from .site import user_line
 
@@ -30,7 +31,7 @@ ENTRY_POINTS = (
     *((torch, f.__name__) for f in FLAGGED[6:]),
 )
 
-_SHIMS = (F.__file__, torch.overrides.__file__)
+_SHIMS = (F.__file__, torch.overrides.__file__, replaced.__code__.co_filename)
 """Files through which a call comes on its way."""
 
 
@@ -129,13 +130,5 @@ def _replaced(notes: _Notes) -> Iterator[None]:
 
         return noted
 
-    real = {(home, name): getattr(home, name) for home, name in ENTRY_POINTS}
-    mine = {key: noting(function) for key, function in real.items()}
-    for (home, name), function in mine.items():
-        setattr(home, name, function)
-    try:
+    with replaced(dict.fromkeys(ENTRY_POINTS, noting)):
         yield
-    finally:
-        for (home, name), function in real.items():
-            if getattr(home, name) is mine[home, name]:
-                setattr(home, name, function)

@@ -1,6 +1,7 @@
 """Our own work in the middle of the user's step."""
 
 from collections.abc import Callable
+from threading import get_ident
 from typing import Any
 
 from .aside import unseen
@@ -26,8 +27,9 @@ class Inside:
                 self.fault = error
 
     def hook(self, action: Callable[..., Any]) -> Callable[..., None]:
-        """``action`` as a hook of torch's: nothing is returned, so nothing is changed."""
-        return lambda *args: self.do(action, *args)
+        """``action`` as a hook of torch's, for the present thread: nothing is returned, so nothing is changed."""
+        home = get_ident()
+        return lambda *args: self.do(action, *args) if get_ident() == home else None
 
     def tell(self) -> None:
         """Raise the fault, where the run cannot be hurt.

@@ -9,6 +9,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from . import compiled
 from .calls import LossCall, Trace
 from .inside import Inside
 from .lineage import Lineage
+from .replaced import replaced
 from .site import call_plainly, caller_of, on_behalf_of, user_line
 
 LOSSES = {
@@ -147,16 +149,8 @@ def entry_points(interception: Interception) -> Iterator[None]:
         call = LossCall(name, user_line(), arguments, out, traced=kind == "FakeTensor")
         interception.record(call)
 
-    real = {key: getattr(*key) for key in ENTRY_POINTS}
-    mine = {key: wrapped(real[key], *ENTRY_POINTS[key]) for key in ENTRY_POINTS}
-    for key, function in mine.items():
-        setattr(*key, function)
-    try:
+    with replaced({key: partial(wrapped, name=name, names=names) for key, (name, names) in ENTRY_POINTS.items()}):
         yield
-    finally:
-        for key, function in mine.items():
-            if getattr(*key) is function:
-                setattr(*key, real[key])
 
 
 def anything_compiled(module: nn.Module) -> bool:

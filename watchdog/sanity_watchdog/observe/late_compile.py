@@ -5,7 +5,7 @@ Dynamo would trace into a torch function mode and refuse what it finds there, wh
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import FunctionType
 from typing import Any
 
@@ -13,24 +13,23 @@ import torch
 from torch import overrides
 from torch.utils import _python_dispatch
 
+from .replaced import replaced
+
 OURS = __name__.partition(".")[0]
 
 
-@contextmanager
-def compiled_code_unwatched() -> Iterator[None]:
+def compiled_code_unwatched() -> AbstractContextManager[None]:
     """While this is entered, functions that ``torch.compile`` makes are called with our modes off the stack."""
-    original = torch.compile
 
-    @functools.wraps(original)
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        made = original(*args, **kwargs)
-        return _unwatched(made) if isinstance(made, FunctionType) else made
+    def watching(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def compile(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            return _unwatched(made) if isinstance(made, FunctionType) else made
 
-    torch.compile = compile
-    try:
-        yield
-    finally:
-        torch.compile = original
+        return compile
+
+    return replaced({(torch, "compile"): watching})
 
 
 def _unwatched(function: Callable[..., Any]) -> Callable[..., Any]:

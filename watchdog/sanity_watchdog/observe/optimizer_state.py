@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -47,8 +48,10 @@ class StateObserver(Observer):
     def _listening(self, batch: int) -> Iterator[None]:
         """Sees optimizers step that no hook of Lightning tells of; one for each batch."""
 
+        home = get_ident()
+
         def stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-            if self._met < batch and remembers(optimizer):
+            if get_ident() == home and self._met < batch and remembers(optimizer):
                 self._met = batch
                 self._unseen += self._meet(optimizer)
 

@@ -23,6 +23,7 @@ from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .moment import Moment
 from .operations import VIEWS
+from .replaced import replaced
 from .site import user_line
 
 JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
@@ -253,16 +254,9 @@ def likelihoods(inside: Inside, signs: Signs) -> Iterator[None]:
 
         return log_prob
 
-    real = {k: vars(k)["log_prob"] for k in set(_kinds(Distribution)) if isfunction(vars(k).get("log_prob"))}
-    mine = {kind: wrapped(function) for kind, function in real.items()}
-    for kind, function in mine.items():
-        setattr(kind, "log_prob", function)  # noqa: B010
-    try:
+    kinds = [k for k in set(_kinds(Distribution)) if isfunction(vars(k).get("log_prob"))]
+    with replaced({(kind, "log_prob"): wrapped for kind in kinds}):
         yield
-    finally:
-        for kind, function in mine.items():
-            if vars(kind).get("log_prob") is function:
-                setattr(kind, "log_prob", real[kind])  # noqa: B010
 
 
 def _kinds(kind: type) -> Iterator[type]:
