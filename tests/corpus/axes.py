@@ -64,6 +64,20 @@ def reshape_for_time_first(fixed: bool) -> Run:
 
 
 @fault("WD131")
+def reshape_of_as_many_features_as_samples(fixed: bool) -> Run:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRU(8, 16, batch_first=True), nn.Linear(16, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.view(-1, 4, 8)
+            return self.head(self.cell(x if fixed else x.reshape(4, -1, 8).transpose(0, 1))[0][:, -1])
+
+    return Classifier(Rows(), lr=3e-3), loader(*blobs(d=32), drop_last=True), {}
+
+
+@fault("WD131")
 def view_between_the_layers(fixed: bool) -> Run:
     class Pooled(nn.Module):
         def __init__(self) -> None:

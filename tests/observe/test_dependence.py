@@ -1,5 +1,6 @@
 """Dependence asked of real first steps: what is named, what is left alone, and why."""
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe.obstacles import saved_tensor_hooks
@@ -620,6 +622,78 @@ def test_what_is_meant_or_may_not_be_asked_is_left_alone(net: nn.Module, reason:
     assert not {"WD131", "WD133"} & set(codes(dog))
     if reason:
         assert reason in dog.summary.skipped["WD131"]
+
+
+class OfNodes(Classifier):
+    """One graph is a batch: ``links`` (32, 32) between its nodes, and their features, or the links as features."""
+
+    def __init__(self, forward: Callable[..., Tensor]) -> None:
+        super().__init__(nn.ModuleList([nn.Linear(32, 16), nn.Linear(16, 10), nn.Linear(16, 2)]))
+        self.of_net = forward
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        *data, y = batch
+        return F.cross_entropy(self.of_net(self.net, *data), y)
+
+
+def convolution(net: Any, x: Tensor, links: Tensor) -> Tensor:
+    return net[1](links @ net[0](x).relu())
+
+
+def normalised(net: Any, x: Tensor, links: Tensor) -> Tensor:
+    root = links.sum(1).rsqrt()
+    return net[1](torch.mm(root[:, None] * links * root, net[0](x).relu()))
+
+
+def contracted(net: Any, x: Tensor, links: Tensor) -> Tensor:
+    return net[1](torch.einsum("ij,jk->ik", links, net[0](x).relu()))
+
+
+def without_features(net: Any, links: Tensor) -> Tensor:
+    return net[1](links @ net[0](links).relu())
+
+
+def without_weights_first(net: Any, links: Tensor) -> Tensor:
+    return net[1](links @ (links @ net[0].weight.T).relu())
+
+
+def attended(net: Any, links: Tensor) -> Tensor:
+    h = net[0](links)
+    to, of = net[2](h).split(1, 1)
+    return net[1]((to + of.T).masked_fill(links < 0.5, -9e15).softmax(1) @ h)
+
+
+@pytest.mark.parametrize(
+    "forward", [convolution, normalised, contracted, without_features, without_weights_first, attended]
+)
+def test_nodes_of_a_graph_see_each_other(forward: Callable[..., Tensor]) -> None:
+    rows = [(torch.randn(32, 32), torch.rand(32, 32), torch.randint(0, 10, (32,))) for _ in range(4)]
+    featured = forward in (convolution, normalised, contracted)
+    dog = watched(OfNodes(forward), DataLoader([r if featured else r[1:] for r in rows], batch_size=None), max_steps=1)
+    assert_awake(dog)
+    assert "WD131" not in codes(dog)
+    assert "WD131" in dog.summary.skipped
+
+
+class Rows(nn.Module):
+    """A recurrence over the rows of 32 features, as many as there are samples."""
+
+    def __init__(self, mixes: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.mixes = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 10), mixes
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.view(-1, 4, 8)
+        x = x.reshape(4, -1, 8).transpose(0, 1) if self.mixes else x
+        return self.b(self.a(x)[0][:, -1])
+
+
+def test_as_many_features_as_samples_make_no_graph() -> None:
+    assert codes(watched(Classifier(Rows(mixes=True)), loader(*blobs(64, d=32)), max_steps=1)) == ["WD131"]
+    for net in (Rows(mixes=False), nn.Sequential(nn.Linear(32, 16), nn.ReLU(), nn.Linear(16, 10))):
+        dog = watched(Classifier(net), loader(*blobs(64, d=32)), max_steps=1)
+        assert not codes(dog)
+        assert "WD131" in dog.summary.judged
 
 
 class Jagged(nn.Module):

@@ -51,7 +51,7 @@ def test_what_the_step_has_shown_comes_first() -> None:
 def why_mixed(scores: Tensor, target: Tensor | None = None, batch: Any = (), samples: int = 6) -> str:
     target = torch.zeros(len(scores), dtype=torch.long) if target is None else target
     call = LossCall("cross_entropy", "", {"input": scores, "target": target})
-    return mixing_on_purpose(call, list(nodes(scores)), samples, elements(batch), nn.Identity())
+    return mixing_on_purpose(call, list(nodes(scores)), samples, elements(batch), nn.Identity(), Trace())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,8 @@ def test_samples_that_are_meant_to_see_each_other(mix: Callable[[Tensor], Tensor
 def test_data_that_say_samples_belong_together() -> None:
     scores = LAYER(torch.randn(6, 3))
     assert why_mixed(scores, torch.arange(6)) == "targets that count the rows: a contrastive loss"
-    assert why_mixed(scores, batch=torch.eye(6)) == "a graph"
+    assert why_mixed(scores, batch=(torch.eye(6), torch.randn(6, 3))) == "a graph"
+    assert why_mixed(scores, batch=torch.eye(6)) == ""  # the features themselves
     assert why_mixed(scores, batch=torch.eye(6).to_sparse()) == "a graph"
     assert why_mixed(scores, batch=torch.randint(0, 6, (2, 9))) == "a graph"
     assert why_mixed(scores, batch=torch.randn(6, 9)) == ""

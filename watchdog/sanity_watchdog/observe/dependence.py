@@ -76,7 +76,7 @@ class DependenceWatch(FirstLossObserver):
             return Dependence(connected=False, **tags)
         meant = attending.together.reason if attending is not None else ""
         meant = meant if sure else "ready batches, whose axis of the samples is not known"
-        mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module)
+        mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module, trace)
         try:
             found = self._ask(trace, call, samples, set(behind), bool(mixing))
         except RuntimeError as error:

@@ -57,7 +57,7 @@ def obstacle(trace: Trace, behind: Iterable[Any], loss: Tensor) -> str:
 
 
 def mixing_on_purpose(
-    call: LossCall, behind: Sequence[Any], samples: int, batch: Iterable[Element], module: nn.Module
+    call: LossCall, behind: Sequence[Any], samples: int, batch: Iterable[Element], module: nn.Module, trace: Trace
 ) -> str:
     """Why the samples of this batch may depend on each other; empty where they must not."""
     for node in behind:
@@ -76,10 +76,22 @@ def mixing_on_purpose(
     flat = target.reshape(-1)
     if not target.is_floating_point() and bool((flat == torch.arange(len(flat), device=flat.device)).all()):
         return "targets that count the rows: a contrastive loss"
-    tensors = [*(e.tensor for e in batch), *module.buffers()]
-    if any(_adjacency(t, samples) for t in tensors):
+    data = [e.tensor for e in batch]
+    if any(
+        _adjacency(t, samples) for t in [*(t for t in data if not _features(t, data, call, trace)), *module.buffers()]
+    ):
         return "a graph"
     return ""
+
+
+def _features(tensor: Tensor, data: Sequence[Tensor], call: LossCall, trace: Trace) -> bool:
+    """Does a tensor of the batch hold features of samples, or their targets, and nothing that passes messages?"""
+    if tensor.layout is not torch.strided or (trace.attending is not None and trace.attending.together.messages):
+        return False
+    used = [f.data for f in trace.frontier] + [t for t in (call.target,) if isinstance(t, Tensor)]
+    whole = tensor if tensor._base is None else tensor._base
+    entered = any((t if t._base is None else t._base) is whole for t in used)
+    return entered or (tensor.is_floating_point() and not any(t.is_floating_point() for t in data if t is not tensor))
 
 
 def _over_batch(node: Any) -> bool:

@@ -2,9 +2,11 @@
 
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "einsum")
+MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
+"""Products whose last two operands are matrices, or a matrix and a vector."""
 
 
 class Together:
@@ -12,15 +14,18 @@ class Together:
 
     Attributes:
         reason: what lets all samples see each other; empty where nothing was seen.
+        messages: did a matrix (samples, samples) multiply values, not weights, from the left, as an adjacency does?
     """
 
     def __init__(self, samples: int) -> None:
         self.reason = ""
+        self.messages = False
         self._samples = samples
         self._one_sequence = False
 
     def follow(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
         """One operation on values made from the batch."""
+        self.messages |= self._passes_messages(name, [a for a in args if isinstance(a, Tensor)])
         first = args[0] if args and isinstance(args[0], Tensor) else None
         if self.reason or first is None or self._samples < 2:
             return
@@ -31,6 +36,16 @@ class Together:
                 self.reason = "attention between samples: the batch was made one sequence"
         elif name in PRODUCTS and (self._one_sequence or first.ndim == 2) and self._is_square(out):
             self.reason = "products of all samples with all"
+
+    def _passes_messages(self, name: str, operands: list[Tensor]) -> bool:
+        square = (self._samples, self._samples)
+        if name == "einsum":
+            return any(tuple(t.shape) == square for t in operands)
+        if name not in MULTIPLIED or len(operands) < 2:
+            return False
+        left, right = operands[-2:]
+        weights = isinstance(right, nn.Parameter) or isinstance(right._base, nn.Parameter)
+        return tuple(left.shape) == square and not weights
 
     def _attends(self, name: str, query: Tensor) -> bool:
         if query.ndim < 3:
