@@ -317,6 +317,18 @@ def test_empty_and_scalar_parameters() -> None:
     assert_unharmed(lambda: Classifier(Hollow()))
 
 
+def test_a_group_of_no_features() -> None:
+    class Hollow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.none = mlp(), nn.Linear(0, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x) + self.none(x[:, :0])
+
+    assert_unharmed(lambda: Classifier(Hollow()))
+
+
 def test_parameters_that_are_changed_in_the_middle_of_a_run() -> None:
     class Growing(Classifier):
         def on_train_epoch_start(self) -> None:

@@ -86,7 +86,7 @@ class DependenceWatch(FirstLossObserver):
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
     def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: bool) -> dict[str, Any]:
-        reached = [f for f in trace.frontier if f.tensor.grad_fn in behind]
+        reached = [f for f in trace.frontier if f.tensor.grad_fn in behind and f.data.numel() and f.tensor.numel()]
         row = row_of(call, reached, samples)
         gradients = _gradients(call.input[row.index], reached)
         found: dict[str, Any] = {}

@@ -91,8 +91,10 @@ def entering(
     unread: list[str] = []
     for place in frontier:
         tensor = place.data
+        if not tensor.numel():
+            continue
         readable = is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_complex()
-        if not readable or not tensor.numel() or not tensor.ndim:
+        if not readable or not tensor.ndim:
             unread.append(place.operation)
             continue
         owner = owners.get(tensor.untyped_storage().data_ptr())
