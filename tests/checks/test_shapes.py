@@ -21,6 +21,8 @@ FIRING = [
     (changing_shapes, BatchShapes(targets=TPU, ragged=5, size=32)),
     (changing_shapes, DependentShapes(targets=TPU, calls=(INDEX,))),
     (recompiling, Compilations(history=((3, 2, 0), (34, 14, 1)), reasons=("call to print",))),
+    (recompiling, Compilations(history=((3, 4, 0), (34, 8, 0)), given_up=1)),
+    (recompiling, Compilations(history=((3, 16, 0),), given_up=2)),
     (host_read_in_step, HostReads(targets=("cuda",), calls=(ITEM,))),
 ]
 QUIET = [

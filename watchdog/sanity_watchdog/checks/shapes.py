@@ -84,7 +84,8 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
     """Compiled code is compiled again and again while training.
 
     **What it sees.** Where something is compiled: Dynamo's own counters of compiled graphs and graph breaks at every
-    sample. It alerts when more than ``most_graphs`` graphs were compiled after the first training batches.
+    sample. It alerts when more than ``most_graphs`` graphs were compiled after the first training batches, or when
+    a function was recompiled until Dynamo gave up.
 
     **Why it matters.** Each compilation stops the run for seconds to minutes. After eight of one function Dynamo gives
     up and runs it uncompiled, with one warning.
@@ -102,6 +103,15 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
     **Sources.** PyTorch, ``torch._dynamo.config.recompile_limit`` (8); counters as in
     ``torch._dynamo.utils.counters``.
     """
+    if seen.given_up:
+        which = "a function" if seen.given_up == 1 else f"{seen.given_up} functions"
+        yield recompiling.alert(
+            seen,
+            f"{which} reached Dynamo's limit of recompilations: new cases of it run uncompiled",
+            hint="run once with TORCH_LOGS=recompiles: it names the guard that fails",
+            evidence={"given_up": seen.given_up, "graphs": seen.history[-1][1] if seen.history else 0},
+        )
+        return
     if len(seen.history) < 2:
         return
     (since, before, _), (batches, now, breaks) = seen.history[0], seen.history[-1]

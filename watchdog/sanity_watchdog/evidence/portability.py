@@ -164,7 +164,9 @@ class Compilations(Evidence):
     Attributes:
         history: ``(training batches, graphs compiled, graph breaks)``, oldest first.
         reasons: what broke graphs, most frequent first.
+        given_up: functions whose recompilations reached Dynamo's limit in this fit; it runs them as they are.
     """
 
     history: tuple[tuple[int, int, int], ...] = ()
     reasons: tuple[str, ...] = ()
+    given_up: int = 0

@@ -13,6 +13,8 @@ KEPT = 32
 """Samples remembered."""
 SETTLED = 3
 """Training batches that may compile what they like."""
+GIVEN_UP = ("limit exceeded", "limit reached")
+"""What the reason says, whichever the version, for which Dynamo leaves a function alone: too many recompilations."""
 
 
 class CompilationWatch(Observer):
@@ -22,8 +24,10 @@ class CompilationWatch(Observer):
 
     def __init__(self) -> None:
         self._history: list[tuple[int, int, int]] = []
+        self._before = 0
 
     def start(self, run: Run, at: Moment) -> None:
+        self._before = _given_up(_counters())
         at.emit(Unseen(codes=self.codes, reason="nothing compiled", **at.tags()))
 
     @in_samples
@@ -35,7 +39,7 @@ class CompilationWatch(Observer):
         self._look(at)
 
     def _look(self, at: Moment) -> None:
-        counters = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+        counters = _counters()
         graphs = int(counters["stats"]["unique_graphs"]) if counters and "stats" in counters else 0
         if not graphs:
             return
@@ -44,5 +48,19 @@ class CompilationWatch(Observer):
         del self._history[1:-KEPT]
         reasons = sorted(breaks, key=lambda reason: -breaks[reason])
         at.emit(
-            Compilations(history=tuple(self._history), reasons=tuple(str(r)[:80] for r in reasons[:3]), **at.tags())
+            Compilations(
+                history=tuple(self._history),
+                reasons=tuple(str(r)[:80] for r in reasons[:3]),
+                given_up=max(0, _given_up(counters) - self._before),
+                **at.tags(),
+            )
         )
+
+
+def _counters() -> Any:
+    return getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+
+
+def _given_up(counters: Any) -> int:
+    refused = counters["unimplemented"] if counters and "unimplemented" in counters else {}
+    return sum(n for why, n in refused.items() if any(words in str(why).partition("\n")[0] for words in GIVEN_UP))
