@@ -253,7 +253,8 @@ class LossCalls(Observer):
         if facts.error and not names:
             at.emit(target_range(facts, {}, tags))
         elif names:
-            at.ask({"numbers": torch.stack([numbers[n].detach().reshape(()).float() for n in names])}, read)
+            with torch.no_grad():
+                at.ask({"numbers": torch.stack([_number(value) for value in numbers.values()])}, read)
 
     def _ask_returned(self, at: Moment, loss: Tensor) -> None:
         """No loss call could be read: the returned total is all there is."""
@@ -285,6 +286,10 @@ class LossCalls(Observer):
             return f"a loss written by hand (log_softmax at {self._by_hand[0].where})"
         opaque = custom_function(loss)
         return f"the loss is computed by {opaque}" if opaque else "no loss function was called"
+
+
+def _number(value: Tensor) -> Tensor:
+    return value if value.ndim == 0 and value.dtype is torch.float32 else value.reshape(()).float()
 
 
 def asserts_later(target: Any) -> bool:
