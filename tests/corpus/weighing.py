@@ -147,3 +147,36 @@ def values_times_transposed_weights() -> Run:
         return (values.transpose(1, 2) @ scores.softmax(-1).permute(0, 2, 1)).transpose(1, 2)
 
     return Classifier(ByHand(weigh), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def scores_dropped_by_hand() -> Run:
+    def weigh(scores: Tensor, mask: Tensor) -> Tensor:
+        kept = (torch.rand_like(scores) > 0.2).float()
+        return (scores * kept).masked_fill(mask == 0, -torch.inf).softmax(1)
+
+    return Classifier(Pools(weigh), lr=3e-3), loader(*padded()), {}
+
+
+@healthy
+def small_scores_set_to_zero() -> Run:
+    def weigh(scores: Tensor, values: Tensor) -> Tensor:
+        return (scores * (scores > 0.1)).softmax(-1) @ values
+
+    return Classifier(ByHand(weigh), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def own_place_left_out_by_a_factor() -> Run:
+    def weigh(scores: Tensor, values: Tensor) -> Tensor:
+        return (scores * (1 - torch.eye(20))).softmax(-1) @ values
+
+    return Classifier(ByHand(weigh), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def mask_as_a_factor_and_a_large_negative_number() -> Run:
+    def weigh(scores: Tensor, mask: Tensor) -> Tensor:
+        return (scores * mask + (1 - mask) * -1e9).softmax(1)
+
+    return Classifier(Pools(weigh), lr=3e-3), loader(*padded()), {}

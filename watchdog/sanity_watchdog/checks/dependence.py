@@ -231,7 +231,7 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
 
     **What it sees.** In the first step: a product of two activations that has as many rows as columns, a softmax over
     the last axis but one, and then a sum over the last one with these weights. And scores that are multiplied by zeros
-    and ones, right before a softmax over an axis along which both occur, whose result is not masked again.
+    and ones of the batch, right before a softmax over an axis along which both occur, whose result is not masked again.
 
     **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks
     with what the others look at. A score of 0 is a score like others: exp(0) is 1, and padding keeps its weight.

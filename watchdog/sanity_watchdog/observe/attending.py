@@ -1,5 +1,6 @@
 """Attention that cannot see what it should: a padding mask turned round, weights that are a softmax over one number."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,15 +27,17 @@ MASKS = 4
 class Attending:
     """Follows the operations on values made from the batch, in one step on so many samples; ``drawn``: by the loader.
 
+    ``is_given``: is a tensor data of the batch, and nothing that a trained part has made?
+
     Attributes:
         together: attention between samples that is meant. weighing: what weights of positions show.
         placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
     """
 
-    def __init__(self, samples: int, drawn: int) -> None:
+    def __init__(self, samples: int, drawn: int, is_given: Callable[[Tensor], bool]) -> None:
         self.together = Together(samples)
-        self.weighing = Weighing()
+        self.weighing = Weighing(is_given)
         self.lone = self.placed = ""
         self._drawn = drawn if drawn == samples else 0
         self._weights: dict[int, tuple[Tensor, str]] = {}

@@ -89,7 +89,7 @@ class Lineage:
         self.signs = Signs(trace, lambda t: self.of(t).data)
         self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
         self._samples = size_of(batch, drawn)
-        trace.attending = self._attending = Attending(self._samples, drawn)
+        trace.attending = self._attending = Attending(self._samples, drawn, self.signs.is_given)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, drawn)))
             self._put_known(tensor, True)

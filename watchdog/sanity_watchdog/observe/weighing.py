@@ -1,5 +1,6 @@
 """Weights of positions that do not mean what they should: normalised over the wrong axis, or hidden by a factor."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,14 +33,15 @@ class _Masked:
 
 
 class Weighing:
-    """Follows scores through one step.
+    """Follows scores through one step; ``is_given``: is a tensor data of the batch that no trained part has made?
 
     Attributes:
         across: line of a softmax over the queries of a square table, whose weights then sum up the keys.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, is_given: Callable[[Tensor], bool]) -> None:
         self.across = ""
+        self._is_given = is_given
         self._scores: Marks[bool] = Marks()
         self._weights: Marks[str] = Marks()
         self._masked: Marks[_Masked] = Marks()
@@ -91,7 +93,14 @@ class Weighing:
             mask = next((t for t in given if not t.requires_grad), None)
             if masked is not None and masked.normalised and mask is not None:  # hidden once more, and really
                 self._open = [row for row in self._open if row[-1] is not masked]
-            elif masked is None and mask is not None and is_plain(mask) and mask.numel() > 1 and out.ndim > 1:
+            elif (
+                masked is None
+                and mask is not None
+                and is_plain(mask)
+                and self._is_given(mask)
+                and mask.numel() > 1
+                and out.ndim > 1
+            ):
                 self._masked.put(out, _Masked(mask, user_line()))
         elif masked is not None and (name == "dropout" or (name in SCALES and len(given) == 1)):
             self._masked.put(out, masked)
