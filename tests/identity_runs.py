@@ -318,7 +318,7 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "") -> dict[str, str]:
+def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "", steps: int = 12) -> dict[str, str]:
     """Everything that a run leaves behind, as hashes."""
     configuration = dict(CONFIGURATIONS[name])
     net_arguments, fits = configuration.pop("net", {}), configuration.pop("fits", 1)
@@ -336,7 +336,7 @@ def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "
     settings = {
         "accelerator": "cpu",
         "devices": 1,
-        "max_steps": 12,
+        "max_steps": steps,
         "log_every_n_steps": 1,
         "enable_progress_bar": False,
         "enable_model_summary": False,
@@ -347,8 +347,10 @@ def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "
     dogs = [watchdog] if watchdog else []
     whole = change(net)
     for fit in range(fits + resume):
-        saver = ModelCheckpoint(folder, filename=f"{fit}", every_n_train_steps=6, save_top_k=-1)
-        trainer = L.Trainer(callbacks=[*dogs, *more(), saver], **{**settings, "max_steps": 12 + 6 * (fit and resume)})
+        saver = ModelCheckpoint(folder, filename=f"{fit}", every_n_train_steps=steps // 2, save_top_k=-1)
+        trainer = L.Trainer(
+            callbacks=[*dogs, *more(), saver], **{**settings, "max_steps": steps + 6 * (fit and resume)}
+        )
         with scope():
             trainer.fit(whole, ckpt_path=folder / "0.ckpt" if fit and resume else None)
     found = {

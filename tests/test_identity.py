@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.observe.row import Row
 
 from .identity_runs import CONFIGURATIONS, Augmented, Net, digest, run
 from .runs import assert_awake
@@ -27,6 +28,45 @@ def test_a_watched_run_is_the_same_run(name: str, tmp_path: Path) -> None:
     watched = run(name, watchdog, folder)
     assert watched == plain
     assert_awake(watchdog, JUDGED)
+
+
+AT_REST = (
+    "fp32",
+    "bf16-true",
+    "accumulate",
+    "clip",
+    "stream",
+    "tensorboard",
+    "ema",
+    "hooks",
+    "tensor-hook",
+    "in-place",
+    "anomaly",
+    "resume",
+    "two-fits",
+)
+"""Settings in which a run that has settled rests between samples."""
+
+
+@pytest.mark.parametrize("name", AT_REST)
+def test_a_run_that_is_watched_at_rest_is_the_same_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted, ended = [], Row.ended
+
+    def counted(self: Row, *args: Any) -> None:
+        ended(self, *args)
+        noted.append(len(self.losses))
+
+    monkeypatch.setattr(Row, "ended", counted)
+    folder = tmp_path / "run"
+    plain = run(name, None, folder, steps=90)
+    shutil.rmtree(folder, ignore_errors=True)
+    watchdog = SanityWatchdog(fail_on=None, record=tmp_path / "watchdog.jsonl")
+    watched = run(name, watchdog, folder, steps=90)
+    assert watched == plain
+    assert_awake(watchdog, JUDGED)
+    assert len(noted) >= 10
 
 
 INSIDE_THE_GRAPH = ("compiled-module",)
