@@ -24,6 +24,7 @@ FAULTS = {
     "relu-on-scores": ("WD107", "a ReLU after the last layer: scores below zero do not exist"),
     "flipped-sign": ("WD108", "the log-likelihood is minimised instead of its negative"),
     "teacher-is-student": ("WD114", "self.teacher = self.net: a second name for the network, not a copy of it"),
+    "no-stop-gradient": ("WD115", "two views are pulled together, and both sides get gradients"),
     "detached-loss": ("WD109", "the loss is rebuilt from a number, so no gradient can flow"),
 }
 
@@ -37,6 +38,9 @@ class Classifier(L.LightningModule):
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
         if case.broken("relu-on-scores"):
             self.net.append(nn.ReLU())
+        self.predict = nn.Identity()
+        if case.about("no-stop-gradient"):
+            self.predict = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 10))
         if case.about("teacher-is-student"):
             self.teacher = (
                 self.net if case.broken("teacher-is-student") else copy.deepcopy(self.net).requires_grad_(False)
@@ -45,6 +49,10 @@ class Classifier(L.LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         scores = self.net(images)
+        if self.case.about("no-stop-gradient"):
+            other = self.net(images + 0.3 * torch.randn_like(images))
+            other = other if self.case.broken("no-stop-gradient") else other.detach()
+            return -F.cosine_similarity(self.predict(scores), other).mean()
         if self.case.broken("softmax-twice"):
             return F.cross_entropy(scores.softmax(-1), labels)
         if self.case.about("scores-to-nll"):
@@ -60,7 +68,8 @@ class Classifier(L.LightningModule):
         return F.cross_entropy(scores, labels)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.net.parameters(), lr=3e-3)
+        trained = [*self.net.parameters(), *self.predict.parameters()]
+        return torch.optim.AdamW(trained, lr=3e-3)
 
 
 class Regressor(L.LightningModule):

@@ -3,6 +3,7 @@
 from . import (
     alignments,
     axes,
+    collapse,
     data,
     devices,
     gradients,
@@ -40,6 +41,7 @@ __all__ = [
     "Case",
     "alignments",
     "axes",
+    "collapse",
     "data",
     "devices",
     "gradients",

@@ -198,3 +198,80 @@ def pulled_towards_the_initial_weights() -> Run:
             return super().training_step(batch, batch_idx) + F.mse_loss(self.net[0].weight, self.initial)
 
     return Anchored(), loader(*blobs()), {}
+
+
+class Siamese(Classifier):
+    """Two noisy views: ``loss(p1, p2, z1, z2)`` of predictions and projections."""
+
+    def __init__(self, loss: Any) -> None:
+        super().__init__(mlp(k=16), loss, lr=3e-3)
+        self.predictor = nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 16))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        one, other = (self.net(batch[0] + 0.1 * torch.randn_like(batch[0])) for _ in range(2))
+        return self.loss(self.predictor(one), self.predictor(other), one, other)
+
+
+def agreement(p: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return -(F.normalize(p, dim=1) * F.normalize(z, dim=1)).sum(1).mean()
+
+
+@healthy
+def views_with_a_stop_gradient() -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return (agreement(p1, z2.detach()) + agreement(p2, z1.detach())) / 2
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def views_with_spread_and_correlation() -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        spread = sum(F.relu(1 - z.std(0)).mean() for z in (p1, p2))
+        return 1 - F.cosine_similarity(p1, p2).mean() + spread
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def views_apart_from_other_samples() -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return (F.cosine_similarity(p1, p2.roll(1, 0)) - F.cosine_similarity(p1, p2)).mean()
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def margin_between_cosines() -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return F.relu(0.5 + F.cosine_similarity(p1, p2.roll(1, 0)) - F.cosine_similarity(p1, p2)).mean()
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def whitened_views() -> Run:
+    def white(z: Any) -> Any:
+        z = z - z.mean(0)
+        root = torch.linalg.cholesky(z.T @ z / len(z) + 1e-2 * torch.eye(z.shape[1]))
+        return torch.linalg.solve_triangular(root, z.T, upper=False).T
+
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return 2 - 2 * F.cosine_similarity(white(p1), white(p2)).mean()
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def cosine_to_vectors_of_the_batch() -> Run:
+    return Classifier(mlp(k=20), lambda z, x: 1 - F.cosine_similarity(z, x).mean()), loader(*[blobs()[0]] * 2), {}
+
+
+@healthy
+def cosine_beside_a_classification() -> Run:
+    class Both(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, other = self.net(batch[0]), self.net(batch[0] + 0.1 * torch.randn_like(batch[0]))
+            return F.cross_entropy(one, batch[1]) - 0.1 * F.cosine_similarity(one, other).mean()
+
+    return Both(), loader(*blobs()), {}

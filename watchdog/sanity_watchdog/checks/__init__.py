@@ -57,6 +57,7 @@ CHECKS: tuple[Check[Any], ...] = (
     targets.misaligned_targets,
     weighting.inverted_weights,
     likeness.compared_with_itself,
+    likeness.attraction_alone,
     data.non_finite_input,
     data.constant_input,
     data.unscaled_input,

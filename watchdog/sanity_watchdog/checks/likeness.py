@@ -1,7 +1,7 @@
-"""Losses that compare something with itself."""
+"""Losses that compare something with itself, or only pull outputs together."""
 
 from ..alerts import Severity
-from ..evidence.targets import Likeness
+from ..evidence.targets import Attraction, Likeness
 from .check import Findings, check
 
 EXACT, ROUNDED = 8, 34
@@ -42,4 +42,36 @@ def compared_with_itself(seen: Likeness) -> Findings:
             subjects=(seen.function,),
             where=seen.where,
             evidence={"samples": seen.samples, "steps": seen.attempt, "exact": seen.exact},
+        )
+
+
+@check("WD115", "attraction-alone", Severity.WARNING, Attraction)
+def attraction_alone(seen: Attraction) -> Findings:
+    """Two trained outputs are only pulled together: the best is one output for everything.
+
+    **What it sees.** The first step's loss, followed from cosines (``cosine_similarity``, products of normalised
+    vectors) through sums, means and numbers as factors. It alerts when the loss enlarges cosines between outputs that
+    both get gradients, and has no other term on the data.
+
+    **Why it matters.** Nothing pushes different samples apart. With a stop-gradient on one side (SimSiam, BYOL) that
+    works; without it the network collapses: the loss is at its minimum, and all outputs are the same.
+
+    **How to fix.** Detach the side that is to be predicted, or add negatives::
+
+        -F.cosine_similarity(self.predict(z1), z2).mean()             # before
+        -F.cosine_similarity(self.predict(z1), z2.detach()).mean()    # after
+
+    **When to ignore.** Where the network itself keeps outputs apart. Whitening is recognised.
+
+    **Limits.** The first step only; not where the step is compiled. Distances of other kinds are not judged.
+
+    **Sources.** Chen and He 2021, Exploring Simple Siamese Representation Learning, 4.1: without stop-gradient.
+    """
+    if seen.lines:
+        yield attraction_alone.alert(
+            seen,
+            "the loss only pulls two trained outputs together: one output for everything is the best",
+            hint="detach one side (z.detach()), as SimSiam and BYOL do, or add negatives",
+            where=seen.lines[0],
+            evidence={"places": len(seen.lines)},
         )

@@ -134,3 +134,10 @@ class Likeness(Evidence):
     @property
     def scope(self) -> str:
         return self.where or self.stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attraction(Evidence):
+    """Where the step's loss enlarges nothing but cosines between two outputs that both are trained; empty elsewhere."""
+
+    lines: tuple[str, ...] = ()

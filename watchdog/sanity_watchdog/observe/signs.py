@@ -17,11 +17,13 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from ..evidence.losses import Likelihood
+from ..evidence.targets import Attraction
 from .calls import LossCall, Marks, Trace
 from .gaussians import Gaussians
 from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .moment import Moment
+from .nodes import nodes
 from .operations import VIEWS
 from .replaced import replaced
 from .site import user_line
@@ -35,10 +37,13 @@ KEEPS = VIEWS | {
 ADDS = ("add", "__radd__", "__iadd__")
 SUBTRACTS = ("sub", "subtract", "rsub", "__rsub__")
 FLIPS = ("neg", "negative", "__neg__")
+PRODUCTS = ("mul", "multiply")
 MULTIPLIES = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide")
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
 SQUASHES = ("softmax", "sigmoid")
+WHITENING = ("LinalgCholesky", "LinalgSvd", "LinalgEigh", "LinalgInv", "LinalgSolve", "TriangularSolve")
+"""Beginnings of the names of nodes that keep outputs apart, whatever pulls them together."""
 ROUNDING = 1e-3
 MOST = 1 << 16
 """Weights whose values are looked at."""
@@ -52,6 +57,7 @@ class Term:
         function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
         where: the user's line. call: the loss call, None for a likelihood.
         certain: is the other sign a fault, whatever else is meant? divergence: also beside a loss of the right sign?
+        attracts: is it the cosine between two outputs that both are trained?
     """
 
     function: str
@@ -59,6 +65,7 @@ class Term:
     certain: bool = True
     call: LossCall | None = None
     divergence: bool = False
+    attracts: bool = False
 
 
 Terms = Mapping[Term, int]
@@ -72,6 +79,7 @@ class Signs:
         self._trace, self._is_data = trace, is_data
         self._terms: Marks[Terms] = Marks()
         self._gaussians = Gaussians()
+        self._units: Marks[bool] = Marks()
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
@@ -92,9 +100,15 @@ class Signs:
         """
         terms = self.of(loss)
         wrong = [t for t, sign in terms.items() if sign < 0 and t.certain and t not in self._ended]
-        if any(sign > 0 and not t.divergence for t, sign in terms.items()):
+        if any(sign > 0 and not t.divergence and not t.attracts for t, sign in terms.items()):
             return [t for t in wrong if t.divergence]
         return [t for t in wrong if not t.divergence] or wrong
+
+    def pulled(self, loss: Tensor) -> list[Term]:
+        """The cosines that ``loss`` enlarges, if it consists of nothing else."""
+        terms = self.of(loss)
+        alone = all(t.attracts and sign < 0 and t not in self._ended for t, sign in terms.items())
+        return list(terms) if alone else []
 
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
@@ -127,6 +141,11 @@ class Signs:
             term = Term("divergence from a fixed Gaussian", user_line(), divergence=True)
             self._terms.put(out, {term: divergence})
             return
+        if name == "normalize":
+            self._units.put(out, True)
+        elif self._is_cosine(name, inputs):
+            self._terms.put(out, {Term("cosine", user_line(), certain=False, attracts=True): 1})
+            return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
         if name in LOGS:
             if name != "log" or squashed:
@@ -137,6 +156,11 @@ class Signs:
             self._probabilities.put(out, squashed)
         else:
             self._note_picked(name, args, inputs, out)
+
+    def _is_cosine(self, name: str, inputs: list[Tensor]) -> bool:
+        """Is this a product of two trained unit vectors, place by place, or their cosine?"""
+        pair = len(inputs) == 2 and all(t.requires_grad and self._is_data(t) for t in inputs)
+        return pair and (name == "cosine_similarity" or (name in PRODUCTS and all(map(self._units.get, inputs))))
 
     def _sum(self, name: str, args: tuple[Any, ...], known: list[Terms], inputs: list[Tensor]) -> Terms:
         if name in ADDS or name in KEEPS:
@@ -176,7 +200,14 @@ class Signs:
 
 
 def tell(at: Moment, signs: Signs, loss: Tensor) -> None:
-    """Say which parts of the step's loss have the wrong sign: to their calls, or as evidence where there is none."""
+    """Say which parts of the step's loss have the wrong sign: to their calls, or as evidence where there is none.
+
+    And whether all that it does is to pull outputs together.
+    """
+    pulled = signs.pulled(loss)
+    if any(node.name().startswith(WHITENING) for node in (nodes(loss) if pulled else ())):
+        pulled = []
+    at.emit(Attraction(lines=tuple(dict.fromkeys(term.where for term in pulled)), **at.tags()))
     for term in signs.wrong(loss):
         if term.call is not None:
             term.call.flipped = True
@@ -197,7 +228,8 @@ def _joined(several: list[Terms]) -> Terms:
 
 def _beside_others(terms: Terms) -> Terms:
     """Beside an objective of another kind a loss may be enlarged on purpose."""
-    return {t if t.call is None else replace(t, certain=False): sign for t, sign in terms.items()}
+    apart = {t: sign for t, sign in terms.items() if not t.attracts}
+    return {t if t.call is None else replace(t, certain=False): sign for t, sign in apart.items()}
 
 
 def _times(terms: Terms, sign: int) -> Terms:

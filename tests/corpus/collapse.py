@@ -1,0 +1,43 @@
+"""Objectives whose best solution is one output for everything."""
+
+from typing import Any
+
+import torch.nn.functional as F
+
+from tests.runs import Manual, blobs, loader, mlp, step_by_hand
+
+from .case import Run, fault
+from .healthy_pairs import Siamese, agreement
+
+
+@fault("WD115", also=("WD214",))
+def views_without_a_stop_gradient(fixed: bool) -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        if fixed:
+            z1, z2 = z1.detach(), z2.detach()
+        return -(F.cosine_similarity(p1, z2).mean() + F.cosine_similarity(p2, z1).mean()) / 2
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@fault("WD115", also=("WD214",))
+def products_of_unit_vectors_without_a_stop_gradient() -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return 0.5 * agreement(p1, z2) + 0.5 * agreement(p2, z1)
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@fault("WD115", also=("WD214",))
+def two_towers_without_negatives() -> Run:
+    class Towers(Manual):
+        def __init__(self) -> None:
+            super().__init__()
+            self.other = mlp()
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x, other = batch
+            step_by_hand(self, 1 - F.cosine_similarity(self.net(x), self.other(other)).mean())
+
+    x, _ = blobs()
+    return Towers(), loader(x, x.flip(1)), {}
