@@ -7,7 +7,7 @@ from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.scaler import clipped_before_unscaling, missing_scaler, stuck_scaler
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.scaler import ClippedNorms, ScalerHistory, ScalerSetup
+from sanity_watchdog.evidence.scaler import ClippedNorms, ScaledClip, ScalerHistory, ScalerSetup
 
 HEALTHY = ScalerHistory(
     attempts=40,
@@ -25,6 +25,7 @@ AHEAD = replace(HEALTHY, attempts=200, window_skipped=5, schedules_ahead=20)
 FIXED = replace(HEALTHY, attempts=7000, skipped=0, constant=True, start_scale=2.0**16, scale=2.0**16)
 CLIPPED = ClippedNorms(norms=(7.63e-6, 7.63e-6, 7.64e-6, 7.63e-6), scales=(65536.0,) * 4, manual=True)
 SEEN_TWO = replace(CLIPPED, norms=(7.63e-6, 7.63e-6, 1.526e-5, 1.526e-5), scales=(65536.0, 65536.0, 32768.0, 32768.0))
+OWN = ScaledClip(where="train.py:40", clip=1.0, norm=91_000.0, scale=65536.0)
 SETUP = ScalerSetup(autocast_half=True, half_weights=(), trainable=4, scaler="live")
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -34,6 +35,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (stuck_scaler, FIXED),
     (clipped_before_unscaling, CLIPPED),
     (clipped_before_unscaling, SEEN_TWO),
+    (clipped_before_unscaling, OWN),
     (missing_scaler, replace(SETUP, half_weights=("net.0.weight", "net.0.bias"))),
     (missing_scaler, replace(SETUP, scaler="disabled")),
     (missing_scaler, replace(SETUP, autocast_half=False, half_weights=("net.0.weight",), scaler="none")),
@@ -50,6 +52,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (clipped_before_unscaling, replace(CLIPPED, norms=(1e-3,) * 4, scales=(1.0,) * 4)),
     (clipped_before_unscaling, replace(CLIPPED, norms=(0.5,) * 4, scales=(64.0,) * 4)),
     (clipped_before_unscaling, replace(CLIPPED, norms=(7.63e-6,) * 3, scales=(65536.0,) * 3)),
+    (clipped_before_unscaling, replace(OWN, clip=65536.0)),
+    (clipped_before_unscaling, replace(OWN, norm=0.7)),
+    (clipped_before_unscaling, replace(OWN, scale=8.0)),
     (missing_scaler, SETUP),
     (missing_scaler, replace(SETUP, autocast_half=False, scaler="none")),
 ]

@@ -123,6 +123,23 @@ def everything_seeded_in_each_step() -> Run:
     return Denoiser(lambda i: L.seed_everything(11, verbose=False)), loader(*blobs(512)), {}
 
 
+@fault("WD124")
+def every_item_seeded_alike(fixed: bool) -> Run:
+    class Augmented(Dataset[Any]):
+        def __init__(self) -> None:
+            self.x, self.y = blobs(256)
+
+        def __len__(self) -> int:
+            return len(self.x)
+
+        def __getitem__(self, i: int) -> Any:
+            if not fixed:
+                torch.manual_seed(1)
+            return self.x[i] + 0.2 * torch.randn(20), self.y[i]
+
+    return Classifier(), torch.utils.data.DataLoader(Augmented(), 32, shuffle=True), {}
+
+
 @fault("WD121", also=("WD142", "WD211", "WD303"))
 def missing_cells_are_nan(fixed: bool) -> Run:
     x, y = blobs(512)

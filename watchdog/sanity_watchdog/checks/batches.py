@@ -110,7 +110,7 @@ def repeated_batch(seen: Repeats) -> Findings:
     **What it sees.** Up to 256 values of each of the largest tensors of the first 16 batches, compared within one
     epoch. And the attributes of the data set: a random generator that is kept there and used while loading is copied
     into every worker. And the state of the global generator after six sampled steps of two epochs, where the first
-    one has seeded it and drawn numbers.
+    one has seeded it and drawn numbers, and before the steps, where loading has set it to one state each time.
 
     **Why it matters.** A model trained on one batch memorises it. Workers that draw the same numbers give the same
     augmentation to different samples: less variety than believed, and nothing shows it.
@@ -125,7 +125,7 @@ def repeated_batch(seen: Repeats) -> Findings:
     data sets of a few batches are quiet, since they repeat by the epoch.
 
     **Limits.** Periods beyond 8 batches are not found. A generator that the data set re-seeds itself in each worker
-    cannot be told from one that it does not.
+    cannot be told from one that it does not. Seeding inside of workers, and of NumPy's generator, is not seen.
 
     **Sources.** github.com/pytorch/pytorch/issues/5059, copied generators in workers.
     """
@@ -156,6 +156,13 @@ def repeated_batch(seen: Repeats) -> Findings:
             f"the step seeds the generator: the same random numbers in all {seen.alike} steps looked at",
             hint="seed once before the fit (seed_everything); in the step use a torch.Generator of its own",
             where=seen.reseeded,
+            evidence={"alike": seen.alike},
+        )
+    elif seen.loading:
+        yield repeated_batch.alert(
+            seen,
+            f"loading seeds the generator: all {seen.alike} batches looked at drew the same random numbers",
+            hint="seed once before the fit, not per item, batch or epoch; seed by the index what a sample shall keep",
             evidence={"alike": seen.alike},
         )
     elif seen.generators and seen.workers > 1:

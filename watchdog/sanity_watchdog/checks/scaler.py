@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity, Value
-from ..evidence.scaler import ClippedNorms, ScalerHistory, ScalerSetup
+from ..evidence.scaler import Clipped, ClippedNorms, ScaledClip, ScalerHistory, ScalerSetup
 from .check import Findings, Skip, check
 
 STUCK_SHARE = 0.25
@@ -92,13 +92,15 @@ def stuck_scaler(seen: ScalerHistory, *, skipped_share: float = STUCK_SHARE) -> 
         )
 
 
-@check("WD206", "clipped-before-unscaling", Severity.ERROR, ClippedNorms)
-def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
+@check("WD206", "clipped-before-unscaling", Severity.ERROR, Clipped)
+def clipped_before_unscaling(seen: Clipped) -> Findings:
     """Gradients are clipped while they are still multiplied by the loss scale.
 
     **What it sees.** The norm of the gradient before the step, and the loss scale. Where the norm times the scale is
     one number in four samples, the clip value was applied to scaled gradients. While the scale stands still a
-    deliberate clip to a tiny value looks the same in manual optimisation: a warning then, that says "probably".
+    deliberate clip to a tiny value looks the same in manual optimisation: a warning then, that says "probably". And
+    calls of ``clip_grad_norm_`` in the step, to a value that is not multiplied by the scale, before the scaler, the
+    module's own or the Trainer's, unscales the same gradients: a certainty.
 
     **Why it matters.** The gradient ends up at the clip value divided by the loss scale, 0.00001 instead of 0.5.
     Nothing fails and nothing is learnt.
@@ -121,6 +123,19 @@ def clipped_before_unscaling(seen: ClippedNorms) -> Findings:
 
     **Sources.** PyTorch's automatic mixed precision examples, "Working with unscaled gradients".
     """
+    if isinstance(seen, ScaledClip):
+        if seen.norm > seen.clip and seen.clip < SMALL_NORM * seen.scale:
+            left = seen.clip / seen.scale
+            yield clipped_before_unscaling.alert(
+                seen,
+                f"clipped to {seen.clip:.3g} while scaled by {seen.scale:g}: the norm becomes {left:.1e}",
+                hint="call scaler.unscale_(optimizer) before it, or clip in on_before_optimizer_step: unscaled there",
+                where=seen.where,
+                evidence={"clip": seen.clip, "scaled_norm": seen.norm, "loss_scale": seen.scale},
+            )
+        return
+    if not isinstance(seen, ClippedNorms):
+        return
     pairs = [(n, n * s) for n, s in zip(seen.norms, seen.scales, strict=True) if math.isfinite(n) and n > 0]
     if len(pairs) < SAMPLES:
         yield Skip(f"fewer than {SAMPLES} finite gradients under a loss scaler")

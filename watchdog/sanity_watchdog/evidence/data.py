@@ -82,7 +82,8 @@ class Repeats(Evidence):
         generators: attributes of the data set that hold a random generator and are used while loading, where no
             function of the user's seeds the workers.
         reseeded: line that draws after each step has set the global generator to the same state; empty for none.
-        alike: steps at whose end it was in that state.
+        alike: steps at whose end it was in that state, or batches that were handed over in one.
+        loading: is it what comes before the step, as loading a sample, that sets it?
     """
 
     batches: tuple[tuple[int, int, int], ...] = ()
@@ -93,6 +94,7 @@ class Repeats(Evidence):
     generators: tuple[str, ...] = ()
     reseeded: str = ""
     alike: int = 0
+    loading: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,8 +70,28 @@ class TinyConstant(Evidence):
     parameters: tuple[str, ...]
 
 
+class Clipped(Evidence):
+    """What shows that gradients are clipped before they are unscaled."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class ClippedNorms(Evidence):
+class ScaledClip(Clipped):
+    """One clip by norm that came before the loss scaler has unscaled the gradients for their step.
+
+    Attributes:
+        where: the user's line.
+        clip: the value it clips to. norm: the norm that it found.
+        scale: the scaler's.
+    """
+
+    where: str
+    clip: float
+    norm: float
+    scale: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedNorms(Clipped):
     """Gradient norms as an optimizer is about to apply them, beside the loss scales.
 
     Attributes:

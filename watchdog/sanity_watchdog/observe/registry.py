@@ -26,10 +26,11 @@ from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
 from .progress import Progress
 from .ranks import Ranks
-from .reseeding import ReseedingWatch
+from .reseeding import ReseedingWatch, SeededLoadingWatch
 from .rewriting import RewritingWatch
 from .runtime import Runtime
 from .saturation import SaturationWatch
+from .scaled_clips import ScaledClipWatch
 from .scaler import ScalerWatch
 from .schedules import ScheduleObserver
 from .shapes import ShapeWatch
@@ -52,6 +53,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     WeightingWatch,
     LikenessWatch,
     ReseedingWatch,
+    SeededLoadingWatch,
     RewritingWatch,
     DependenceWatch,
     HalfWatch,
@@ -60,6 +62,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     FlowWatch,
     GradientWatch,
     ClippingWatch,
+    ScaledClipWatch,
     UnitWatch,
     SaturationWatch,
     HyperparameterObserver,
