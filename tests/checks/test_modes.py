@@ -41,6 +41,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
         eval_mode,
         TrainingModes(resting=(Resting(name="net", kind="Net", layers=("net.d",), flipped=True),), modules=5, since=13),
     ),
+    (eval_mode, TrainingModes(resting=(replace(BACKBONE, override="Detector"),), modules=5)),
     (eval_mode, TrainingModes(resting=(Resting(name="", kind="Net"),), modules=5)),
     (eval_mode, TrainingModes(resting=(Resting(name="net", kind="Sequential"), BATCH_NORM), modules=5)),
     (eval_mode, TrainingModes(resting=(BATCH_NORM,), modules=5)),

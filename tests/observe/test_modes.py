@@ -78,6 +78,39 @@ def test_a_backbone_in_eval_mode_is_named() -> None:
     assert (alert.severity, alert.subjects) == (Severity.WARNING, ("backbone",))
 
 
+class HeldBack(Parts):
+    """``train`` puts a part of the network into eval mode again."""
+
+    held = "backbone"
+
+    def train(self, mode: bool = True) -> "HeldBack":
+        super().train(mode)
+        self.get_submodule(self.held).eval()
+        return self
+
+
+def test_an_overridden_train_is_named() -> None:
+    (alert,) = only(watched(HeldBack().train(), max_steps=3))
+    assert (alert.severity, alert.subjects) == (Severity.WARNING, ("backbone",))
+    assert "HeldBack overrides train()" in str(alert.hint)
+
+
+def healthy_held_norm() -> Classifier:
+    module = HeldBack()
+    module.held = "backbone.1"
+    return module.train()
+
+
+def healthy_held_and_frozen() -> Classifier:
+    module = HeldBack().train()
+    module.backbone.requires_grad_(False)
+    return module
+
+
+def healthy_never_held() -> Classifier:
+    return HeldBack()  # nothing calls train()
+
+
 def healthy_frozen() -> Classifier:
     module = Parts()
     module.backbone.eval().requires_grad_(False)

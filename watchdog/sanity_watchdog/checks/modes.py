@@ -86,15 +86,18 @@ def _resting(seen: TrainingModes, together: Sequence[Resting]) -> Findings:
     yield eval_mode.alert(
         seen,
         f"{what} in eval mode{since}: {effect}",
-        hint=TEACHER
-        if seen.targets and not root and not since
-        else AFTER
-        if since
-        else "call .train() on it before fit",
+        hint=TEACHER if seen.targets and not root and not since else _back(worst, bool(since)),
         subjects=[r.name or r.kind for r in worst],
         severity=severity,
         evidence={"modules": len(worst), "of": seen.modules, "layers": ", ".join(layers[:8])},
     )
+
+
+def _back(worst: Sequence[Resting], fallen: bool) -> str:
+    override = next((r.override for r in worst if r.override), "")
+    if override:
+        return f"call .train() on it; where {override} overrides train(), let it put frozen parts alone into eval mode"
+    return AFTER if fallen else "call .train() on it before fit"
 
 
 @check("WD505", "extreme-dropout", Severity.WARNING, Dropouts)

@@ -15,6 +15,7 @@ class Resting:
         layers: those in it whose behaviour the mode changes, each ``"name (Kind)"``.
         alone: a single layer, switched off while everything around it trains.
         flipped: it was seen in training mode before.
+        override: class of it, or of a module around it, that has a ``train`` of its own; empty for none.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Resting:
     layers: tuple[str, ...] = ()
     alone: bool = False
     flipped: bool = False
+    override: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Looks at the modes in which modules train."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 from torch import nn
@@ -121,4 +122,17 @@ class ModeObserver(Observer):
             layers=tuple(layers),
             alone=bool(name) and not top._modules,
             flipped=i in self._trained,
+            override=next((type(m).__name__ for m in self._around(i) if _has_own_train(m)), ""),
         )
+
+    def _around(self, i: int) -> Iterator[nn.Module]:
+        """This module and those that it is in, outwards."""
+        while i >= 0:
+            yield self._modules[i]
+            i = self._parents[i]
+
+
+def _has_own_train(module: nn.Module) -> bool:
+    """Is its ``train`` the user's?"""
+    method = next((vars(kind)["train"] for kind in type(module).__mro__ if "train" in vars(kind)), None)
+    return not str(getattr(method, "__module__", "torch")).startswith(("torch.", "lightning.", "pytorch_lightning."))
