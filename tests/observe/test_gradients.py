@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Alert, Severity
@@ -338,6 +339,43 @@ def test_units_that_never_fire() -> None:
     dog = watched(Classifier(net), watchdog=only(), max_steps=16, max_epochs=9)
     assert "WD214" in codes(dog)
     assert "net.0.bias" in alert(dog, "WD214").subjects
+
+
+class Doubled(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 2 * x
+
+    def right_inverse(self, x: Tensor) -> Tensor:
+        return x / 2
+
+
+@pytest.mark.parametrize("names", [("weight",), ("bias",), ("bias", "weight")], ids="-".join)
+@pytest.mark.parametrize("dead", [True, False])
+def test_units_behind_parametrizations(names: tuple[str, ...], dead: bool) -> None:
+    net = stack(nn.ReLU, 2)
+    if dead:
+        nn.init.constant_(net[0].bias, -8.0)
+    for layer in net:
+        for name in names if isinstance(layer, nn.Linear) else ():
+            parametrize.register_parametrization(layer, name, Doubled())
+    dog = watched(Classifier(net), watchdog=only(), max_steps=16, max_epochs=9)
+    assert ("WD214" in codes(dog)) is dead
+    assert "WD214" in dog.summary.judged
+
+
+@pytest.mark.parametrize("norm", [nn.utils.parametrizations.spectral_norm, nn.utils.parametrizations.weight_norm])
+def test_biases_that_cancel_between_real_and_made_up(norm: Any) -> None:
+    class Critic(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            real, made = batch[0].abs() + 4, batch[0].flip(1).abs() + 4  # each unit has one sign on all of them
+            return F.relu(1 - self.net(real)).mean() + F.relu(1 + self.net(made)).mean()
+
+    net = nn.Sequential(norm(nn.Linear(20, 64)), nn.LeakyReLU(0.2), nn.Linear(64, 1))
+    nn.init.normal_(net[2].weight, std=0.001)
+    dog = watched(Critic(net, lr=1e-5), watchdog=only(), max_steps=40, max_epochs=9)
+    assert net[0].bias.grad.eq(0).float().mean() > 0.8
+    assert "WD214" not in codes(dog)
+    assert "WD214" in dog.summary.judged
 
 
 class Parts(nn.Module):

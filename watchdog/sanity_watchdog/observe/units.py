@@ -15,7 +15,7 @@ from ..evidence.units import SilentLayer, SilentUnits
 from .formats import autocasts_to_half, has_dtype, live_scaler
 from .graph import past_activations
 from .moment import Moment
-from .names import named_all, parameter_owners
+from .names import named_all
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 
@@ -48,19 +48,22 @@ class UnitWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         self._parameters = named_all(run.module)
-        owners = parameter_owners(run.module)
+        last = next((p for p in reversed(self._parameters.values()) if p.dim() > 1), None)
+        names = {id(p): name for name, p in self._parameters.items()}
         biases = {
-            name: (p, owners[name])
-            for name, p in self._parameters.items()
-            if isinstance(owners.get(name), LAYERS) and p is owners[name]._parameters.get("bias") and p.dim() == 1
+            names[id(bias)]: (bias, weight)
+            for layer in run.module.modules()
+            if isinstance(layer, LAYERS)
+            and (bias := behind(layer, "bias")) is not None
+            and id(bias) in names
+            and bias.dim() == 1
+            and bias.numel() >= FEWEST
+            and ((weight := behind(layer, "weight")) is None or weight is not last)  # the outputs have no activation
         }
-        last = next((name for name, p in reversed(self._parameters.items()) if p.dim() > 1), "")
-        head = owners.get(last)  # the outputs have no activation behind them
-        biases = {n: (p, owner) for n, (p, owner) in biases.items() if p.numel() >= FEWEST and owner is not head}
         self._biases = {n: p for n, (p, _) in biases.items() if is_plain(p)}
         if biases and not self._biases:
             at.emit(Unseen(codes=self.codes, reason="sharded parameters are replaced during the step", **at.tags()))
-        self._weights = {n: weight_of(owner) for n, (_, owner) in biases.items()}
+        self._weights = {n: weight for n, (_, weight) in biases.items()}
         self._alive: dict[str, Tensor] = {}
         self._samples: dict[str, int] = {}
         self._suspects: frozenset[str] = frozenset()
@@ -149,13 +152,13 @@ class UnitWatch(Observer):
         )
 
 
-def weight_of(layer: nn.Module) -> Tensor | None:
-    """The parameter behind ``layer.weight``, whose own value a parametrization may compute anew, and change, each time
-    it is looked at.
+def behind(layer: nn.Module, name: str) -> Tensor | None:
+    """The parameter behind ``layer.weight`` or ``layer.bias``, whose own value a parametrization may compute anew, and
+    change, each time it is looked at.
     """
     made: Any = layer._modules.get("parametrizations")
-    behind = list(made["weight"].parameters(recurse=False)) if made is not None and "weight" in made else []
-    return layer._parameters.get("weight") if not behind else max(behind, key=lambda p: p.dim())
+    several = list(made[name].parameters(recurse=False)) if made is not None and name in made else []
+    return layer._parameters.get(name) if not several else max(several, key=lambda p: p.dim())
 
 
 def _largest(gradients: Iterable[Tensor | None]) -> Tensor:
