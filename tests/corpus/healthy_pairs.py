@@ -12,7 +12,7 @@ from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
 from .parts import cnn, images, text
-from .targets import Distils
+from .targets import Distils, Game
 
 
 @healthy
@@ -275,3 +275,45 @@ def cosine_beside_a_classification() -> Run:
             return F.cross_entropy(one, batch[1]) - 0.1 * F.cosine_similarity(one, other).mean()
 
     return Both(), loader(*blobs()), {}
+
+
+@healthy
+def discriminator_frozen_while_the_generator_learns() -> Run:
+    return Game(1.0, 0.0, frozen=True), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+
+
+@healthy
+def smooth_answers_of_a_sigmoid() -> Run:
+    return Game(0.9, 0.1, nn.Sigmoid()), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+
+
+@healthy
+def one_answer_after_the_other() -> Run:
+    class Apart(Game):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, critic = self.optimizers()
+            made = self.net(torch.randn(len(batch[0]), 8))
+            critic.zero_grad()
+            self.manual_backward(self.told(batch[0], 1.0))
+            self.manual_backward(self.told(made.detach(), 0.0))
+            critic.step()
+            player.zero_grad()
+            self.manual_backward(self.told(made, 1.0))
+            player.step()
+
+    return Apart(1.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+
+
+@healthy
+def answers_relative_to_each_other() -> Run:
+    class Relative(Game):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, critic = self.optimizers()
+            made = self.net(torch.randn(len(batch[0]), 8))
+            for optimizer, x, other in ((critic, batch[0], made.detach()), (player, made, batch[0])):
+                optimizer.zero_grad()
+                apart = self.critic(x) - self.critic(other)
+                self.manual_backward(self.bce(apart, torch.ones_like(apart)))
+                optimizer.step()
+
+    return Relative(1.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 240}

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from tests.runs import Classifier, blobs, loader, mlp
+from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, fault
 from .parts import TableNet, categories, cnn, images, line
@@ -274,3 +274,44 @@ def output_compared_with_itself(fixed: bool) -> Run:
             return F.mse_loss(one, (other if fixed else one).detach())
 
     return Consistent(), loader(*blobs()), {}
+
+
+class Game(Manual):
+    """A generator against a discriminator; ``real`` and ``made`` are what the latter is told."""
+
+    def __init__(self, real: float, made: float, last: nn.Module | None = None, frozen: bool = False) -> None:
+        super().__init__(mlp(8, 2))
+        self.critic = nn.Sequential(mlp(2, 1), *([last] if last is not None else []))
+        self.bce = F.binary_cross_entropy if last is not None else F.binary_cross_entropy_with_logits
+        self.real, self.made, self.frozen = real, made, frozen
+
+    def told(self, x: Tensor, answer: float) -> Tensor:
+        scores = self.critic(x)
+        return self.bce(scores, torch.full_like(scores, answer))
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        player, critic = self.optimizers()
+        made = self.net(torch.randn(len(batch[0]), 8))
+        critic.zero_grad()
+        loss = self.told(batch[0], self.real)
+        self.manual_backward(loss + self.told(made.detach(), self.made))
+        critic.step()
+        player.zero_grad()
+        self.critic.requires_grad_(not self.frozen)
+        first = self.told(made, 1.0)
+        self.manual_backward(first + self.told(made + 0.01, 1.0))
+        self.critic.requires_grad_(True)
+        player.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.critic)]
+
+
+@fault("WD110")
+def discriminator_told_the_same_of_real_and_made(fixed: bool) -> Run:
+    return Game(1.0 if fixed else 0.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+
+
+@fault("WD110")
+def discriminator_with_a_sigmoid_told_that_all_is_real() -> Run:
+    return Game(1.0, 1.0, nn.Sigmoid(), frozen=True), loader(torch.randn(512, 2) + 1), {"max_steps": 240}

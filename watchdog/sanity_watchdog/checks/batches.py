@@ -33,7 +33,8 @@ def one_class_batches(seen: LabelOrder) -> Findings:
     (d + 1)^n · Π (m_c / m)^(B m_c) for d classes and batches of B; below 10⁻⁶ it alerts. Where the loader does not
     shuffle, 256 equal labels in a row are enough; where it does, a thousand that are a whole epoch. Also an expanded
     view of one label as the target of the whole batch; and targets made in the step, of nothing of the batch, that are
-    one constant in the first 12 samples, where nothing else is minimised and the last layer has a bias.
+    one constant in the first 12 samples, where nothing else is minimised and the last layer has a bias; in manual
+    optimisation those of one of several players, such as a discriminator that is told the same of real and made.
 
     **Why it matters.** The model forgets the other classes in each batch and swings from one to the next; BatchNorm
     learns the statistics of one class.

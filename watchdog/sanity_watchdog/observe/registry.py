@@ -24,6 +24,7 @@ from .observer import Observer
 from .operators import OperatorWatch
 from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
+from .player_targets import PlayerTargetsObserver
 from .progress import Progress
 from .ranks import Ranks
 from .reseeding import ReseedingWatch, SeededLoadingWatch
@@ -50,6 +51,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Data,
     Progress,
     MadeTargetsObserver,
+    PlayerTargetsObserver,
     WeightingWatch,
     LikenessWatch,
     ReseedingWatch,
