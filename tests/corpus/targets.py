@@ -309,9 +309,9 @@ class Game(Manual):
 
 @fault("WD110")
 def discriminator_told_the_same_of_real_and_made(fixed: bool) -> Run:
-    return Game(1.0 if fixed else 0.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+    return Game(1.0 if fixed else 0.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 400}
 
 
 @fault("WD110")
 def discriminator_with_a_sigmoid_told_that_all_is_real() -> Run:
-    return Game(1.0, 1.0, nn.Sigmoid(), frozen=True), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+    return Game(1.0, 1.0, nn.Sigmoid(), frozen=True), loader(torch.randn(512, 2) + 1), {"max_steps": 400}
