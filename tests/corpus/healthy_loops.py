@@ -278,14 +278,16 @@ def clipped_by_hand_after_several_batches() -> Run:
 
 @healthy
 def step_of_the_batch_before_at_the_beginning_of_the_next() -> Run:
-    def step(module: Any, optimizer: Any, loss: Any, i: int) -> None:
-        if i:
-            nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimizer.step()
-        optimizer.zero_grad()
-        loss.backward()
+    class Delayed(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer: Any = self.optimizers()
+            if batch_idx:
+                nn.utils.clip_grad_norm_(self.parameters(), 1.0)
+                optimizer.step()
+            optimizer.zero_grad()
+            self.manual_backward(Classifier.training_step(self, batch, batch_idx))
 
-    return Clips(step), loader(*blobs(2048)), {}
+    return Delayed(), loader(*blobs(2048)), {}
 
 
 @healthy

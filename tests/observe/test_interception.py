@@ -83,7 +83,11 @@ def compiled_in_place() -> Any:
 @pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize(
     "compiled",
-    [lambda: torch.compile(mlp(), backend="eager"), lambda: torch.compile(F.relu, backend="eager"), compiled_in_place],
+    [
+        lambda: torch.compile(mlp(), backend="eager"),
+        lambda: torch.compile(lambda x: F.relu(x), backend="eager"),
+        compiled_in_place,
+    ],
     ids=["module", "function", "in-place"],
 )
 def test_compiled_code_counts_while_it_lives(compiled: Any) -> None:

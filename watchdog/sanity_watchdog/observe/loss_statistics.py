@@ -196,7 +196,7 @@ def _excess(z: Tensor, truth: Tensor, ignore: int) -> Numbers:
 def closed_below(z: Tensor) -> Tensor:
     """Scores at or below this are closed classes. Where others are of that size, too, only infinity is."""
     high = torch.where(z > MASKED, z.abs(), 0.0).amax()
-    return torch.where(high > LARGE, NEVER, MASKED)
+    return torch.full_like(high, MASKED, dtype=torch.float32).masked_fill_(high > LARGE, NEVER)
 
 
 def scores_alone(scores: Tensor, axis: int) -> Numbers:
