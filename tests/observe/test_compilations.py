@@ -11,6 +11,11 @@ from torch import Tensor, nn
 from tests.runs import Classifier, assert_awake, blobs, codes, loader, mlp, watched
 
 
+COUNTED = pytest.mark.skipif(
+    torch.__version__.startswith("2.6."), reason="this torch does not count what Dynamo leaves"
+)
+
+
 @pytest.fixture(autouse=True)
 def _as_if_new() -> Iterator[None]:
     torch._dynamo.reset()
@@ -85,6 +90,7 @@ def fit(module: Classifier, **kwargs: Any) -> Any:
     return watched(module, loader(*blobs(640), drop_last=True), max_steps=20, **kwargs)
 
 
+@COUNTED
 @pytest.mark.parametrize("give", [as_argument, as_attribute], ids=lambda f: f.__name__)
 def test_one_function_compiled_until_dynamo_gives_up(give: Any) -> None:
     dog = fit(Annealed(give, dynamic=False))
@@ -111,6 +117,7 @@ def test_code_that_settles_is_quiet(build: Callable[[], Classifier]) -> None:
     assert "WD410" in dog.summary.judged
 
 
+@COUNTED
 def test_what_another_fit_gave_up_is_not_this_ones() -> None:
     assert codes(fit(Annealed(as_argument, dynamic=False))) == ["WD410"]
     assert not codes(fit(Annealed(fixed, dynamic=False)))

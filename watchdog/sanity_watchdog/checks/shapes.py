@@ -98,7 +98,8 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
 
     **When to ignore.** While many different modules are compiled one after the other, each for the first time.
 
-    **Limits.** Compilations in other processes are not counted. The first batches may compile what they like.
+    **Limits.** Compilations in other processes are not counted. The first batches may compile what they like. That
+    Dynamo gave up is not told by torch 2.6.
 
     **Sources.** PyTorch, ``torch._dynamo.config.recompile_limit`` (8); counters as in
     ``torch._dynamo.utils.counters``.
