@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from tests.runs import Classifier, assert_awake, blobs, codes, loader, mlp, watched
 
-
 COUNTED = pytest.mark.skipif(
     torch.__version__.startswith("2.6."), reason="this torch does not count what Dynamo leaves"
 )
