@@ -367,13 +367,13 @@ def test_units_behind_parametrizations(names: tuple[str, ...], dead: bool) -> No
 def test_biases_that_cancel_between_real_and_made_up(norm: Any) -> None:
     class Critic(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
-            real, made = batch[0].abs() + 4, batch[0].flip(1).abs() + 4  # each unit has one sign on all of them
+            real, made = batch[0].abs() + 9, batch[0].flip(1).abs() + 9  # each unit has one sign on all of them
             return F.relu(1 - self.net(real)).mean() + F.relu(1 + self.net(made)).mean()
 
     net = nn.Sequential(norm(nn.Linear(20, 64)), nn.LeakyReLU(0.2), nn.Linear(64, 1))
     nn.init.normal_(net[2].weight, std=0.001)
     dog = watched(Critic(net, lr=1e-5), watchdog=only(), max_steps=40, max_epochs=9)
-    assert net[0].bias.grad.eq(0).float().mean() > 0.8
+    assert net[0].bias.grad.eq(0).float().mean() > 0.69
     assert "WD214" not in codes(dog)
     assert "WD214" in dog.summary.judged
 
