@@ -9,7 +9,15 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wrong_loss_input
 from sanity_watchdog.evidence.alignments import AlignmentLoss
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, Origin, OverlapLoss, SoftmaxLoss
+from sanity_watchdog.evidence.losses import (
+    BinaryLoss,
+    DistanceLoss,
+    DivergenceLoss,
+    LogOfProbabilities,
+    Origin,
+    OverlapLoss,
+    SoftmaxLoss,
+)
 
 LOGITS = SoftmaxLoss(
     function="cross_entropy",
@@ -76,6 +84,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(LOGITS, shape=(32, 20, 20), classes=20, crossed=True)),
     (wrong_loss_input, replace(LOGITS, shape=(240, 8), classes=8, repeated=True)),
     (double_softmax, replace(PROBABILITIES, stage="validation")),
+    (double_softmax, LogOfProbabilities(function="log_softmax", where="train.py:12", shape=(32, 10), origin=SOFTMAX)),
     (
         double_softmax,
         replace(PROBABILITIES, rows=1, shape=(1, 10), origin=Origin("softmax", (1, 10), 1, "model.py:12")),

@@ -40,6 +40,33 @@ def sigmoid_before_bce_with_logits(fixed: bool) -> Run:
     return Classifier(net, F.binary_cross_entropy_with_logits), loader(x, y), {}
 
 
+def focal(scores: Tensor, labels: Tensor) -> Tensor:
+    logs = F.log_softmax(scores, 1).gather(1, labels[:, None])
+    return (-((1 - logs.exp()) ** 2) * logs).mean()
+
+
+@fault("WD102")
+def softmax_before_a_focal_loss_by_hand(fixed: bool) -> Run:
+    return Classifier(mlp() if fixed else nn.Sequential(mlp(), nn.Softmax(1)), focal), loader(*blobs()), {}
+
+
+@fault("WD102")
+def sigmoid_made_of_a_tanh(fixed: bool) -> Run:
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        scores = scores if fixed else 0.5 * (torch.tanh(scores / 2) + 1)
+        return F.binary_cross_entropy_with_logits(scores, F.one_hot(labels, 10).float())
+
+    return Classifier(mlp(), loss), loader(*blobs()), {}
+
+
+@fault("WD102")
+def sigmoid_before_a_soft_margin(fixed: bool) -> Run:
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        return F.multilabel_soft_margin_loss(scores if fixed else scores.sigmoid(), F.one_hot(labels, 10).float())
+
+    return Classifier(mlp(), loss), loader(*blobs()), {}
+
+
 @fault("WD102")
 def softmax_in_manual_optimisation() -> Run:
     return Manual(nn.Sequential(mlp(k=3), nn.Softmax(-1))), loader(*blobs(k=3)), {}

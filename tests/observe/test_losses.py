@@ -311,6 +311,49 @@ def test_probabilities_as_logits(last: nn.Module) -> None:
     assert "container.py" not in the(dog, "WD102").where
 
 
+def yes(batch: Any) -> Tensor:
+    return F.one_hot(batch[1], 10).float()
+
+
+TWICE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
+    "log of a softmax": lambda net, b: F.nll_loss(net(b[0]).softmax(1).log_softmax(1), b[1]),
+    "log of a sigmoid": lambda net, b: -(yes(b) * F.logsigmoid(net(b[0]).sigmoid())).mean(),
+    "half a tanh": lambda net, b: F.binary_cross_entropy_with_logits(net(b[0]).tanh() * 0.5 + 0.5, yes(b)),
+    "tanh by two": lambda net, b: F.binary_cross_entropy_with_logits((1 + torch.tanh(net(b[0]))) / 2, yes(b)),
+    "tanh the other way": lambda net, b: F.binary_cross_entropy_with_logits(0.5 - net(b[0]).tanh() / -2, yes(b)),
+    "soft margin": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]).sigmoid(), yes(b)),
+}
+ONCE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
+    "half a tanh": lambda net, b: F.binary_cross_entropy((net(b[0]).tanh() + 1) / 2, yes(b)),
+    "pixels of a tanh": lambda net, b: F.mse_loss((net(b[0]).tanh() + 1) / 2, b[0][:, :10].sigmoid()),
+    "soft cap": lambda net, b: F.cross_entropy(30 * torch.tanh(net(b[0]) / 30), b[1]),
+    "capped for yes and no": lambda net, b: F.binary_cross_entropy_with_logits(8 * torch.tanh(net(b[0]) / 8), yes(b)),
+    "gate": lambda net, b: F.cross_entropy(net(b[0]) * (net(b[0]).tanh() + 1) * 0.5, b[1]),
+    "logs of logs": lambda net, b: F.nll_loss(net(b[0]).log_softmax(1).log_softmax(1), b[1]),
+    "another axis": lambda net, b: F.nll_loss((net(b[0]).softmax(0) * 32).log_softmax(1), b[1]),
+    "a teacher": lambda net, b: F.kl_div(
+        net(b[0]).log_softmax(1), net(b[0]).detach().softmax(1).log_softmax(1), log_target=True, reduction="batchmean"
+    ),
+    "sharpened": lambda net, b: F.nll_loss((net(b[0]).softmax(1) * 8).log_softmax(1), b[1]),
+    "soft margin": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b)),
+    "soft margin of a sum": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b), reduction="sum"),
+    "weighed margin": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b), torch.rand(10)),
+    "margins": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b), reduction="none").mean(),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_squashed_twice(name: str) -> None:
+    assert the(watch(OwnStep(TWICE[name])), "WD102").severity is Severity.ERROR
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_squashed_once(name: str) -> None:
+    dog = watch(OwnStep(ONCE[name]))
+    assert_awake(dog, 3)
+    assert not codes(dog)
+
+
 def test_probabilities_in_validation_only() -> None:
     class Mixed(Classifier):
         def validation_step(self, batch: Any, batch_idx: int) -> None:

@@ -4,7 +4,7 @@ import math
 
 from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, Origin, OverlapLoss, SoftmaxLoss
+from ..evidence.losses import BinaryLoss, DivergenceLoss, LogOfProbabilities, LossSeen, Origin, OverlapLoss, SoftmaxLoss
 from .check import Findings, Skip, check
 from .doubtful import doubtful
 
@@ -61,9 +61,11 @@ def _has_wrong_axis(seen: SoftmaxLoss) -> bool:
 def double_softmax(seen: LossSeen) -> Findings:
     """A loss that applies softmax or sigmoid itself is given values that have already been through one.
 
-    **What it sees.** The first argument of ``cross_entropy`` and ``binary_cross_entropy_with_logits``: whether a
-    softmax or sigmoid was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
-    rounding, in more rows than chance could explain. Training and the first validation batch are looked at.
+    **What it sees.** The first argument of ``cross_entropy``, ``binary_cross_entropy_with_logits`` and
+    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``) was seen
+    making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within rounding, in more rows than
+    chance could explain. And ``log_softmax`` of a softmax, ``logsigmoid`` of a sigmoid, as losses written by hand take
+    them. Training and the first validation batch are looked at.
 
     **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
     fall below ln(e + k - 1) - 1 (1.46 for ten classes).
@@ -76,7 +78,8 @@ def double_softmax(seen: LossSeen) -> Findings:
     **When to ignore.** Never in training: log-probabilities are harmless to ``cross_entropy``, probabilities are not.
 
     **Limits.** For the sigmoid only its own call is proof (healthy fresh logits often lie in [0, 1]); where nothing
-    can be followed (compiled code, later samples) it is not seen. Losses written by hand are not judged.
+    can be followed (compiled code, later samples) it is not seen. Of losses written by hand only those are judged that
+    take such a logarithm.
 
     **Sources.** DeepFD, NeuraLint and UMLAUT list it among the most frequent faults of training programs. The rule
     for the rows was measured on 100,000 random batches per format.
@@ -88,6 +91,8 @@ def double_softmax(seen: LossSeen) -> Findings:
             yield _twice(seen, "softmax", f"rows sum to 1: the loss cannot fall below {floor:.2f}")
         elif seen.origin is not None and seen.origin.name == "sigmoid":
             yield _twice(seen, "sigmoid", f"{seen.low:.2g} to {seen.high:.2g}")
+    elif isinstance(seen, LogOfProbabilities) and seen.origin is not None:
+        yield _twice(seen, seen.origin.name, "squashed twice")
     elif isinstance(seen, BinaryLoss) and seen.logits:
         if seen.origin is not None and seen.origin.name in ("sigmoid", "softmax"):
             yield _twice(seen, seen.origin.name, f"{seen.low:.2g} to {seen.high:.2g}")
@@ -100,6 +105,8 @@ def double_softmax(seen: LossSeen) -> Findings:
 def _twice(seen: LossSeen, name: str, why: str) -> Alert:
     made = f", made at {seen.origin.where}" if seen.origin is not None and seen.origin.where else ""
     evidence: dict[str, str | float] = {"low": seen.low, "high": seen.high, "dtype": seen.dtype}
+    if isinstance(seen, LogOfProbabilities):
+        evidence = {"shape": str(seen.shape)}
     if isinstance(seen, SoftmaxLoss):
         evidence |= {"sum_error": seen.sum_error, "rows": seen.rows}
     return double_softmax.alert(

@@ -203,6 +203,11 @@ class OverlapLoss(LossSeen):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LogOfProbabilities(LossSeen):
+    """A ``log_softmax`` or ``logsigmoid`` of what ``origin``, a softmax or sigmoid over the same values, has made."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FirstLoss(Evidence):
     """A loss before any weight has changed, and what a guess without knowledge would cost. All in nats per target.
 

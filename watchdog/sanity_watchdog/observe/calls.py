@@ -140,6 +140,7 @@ class Trace:
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
+        twice: logarithms of a softmax or sigmoid, each with the softmax or sigmoid that had made its argument.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """
@@ -161,6 +162,7 @@ class Trace:
     drawn_at: str = ""
     culprits: "Culprits | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
+    twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)
 

@@ -17,6 +17,7 @@ class Fact:
         norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
         axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
         pairs: other values over two batch axes. rows, classes: layouts of the samples and of a layer's outputs in it.
+        line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it.
     """
 
     data: bool = False
@@ -31,6 +32,7 @@ class Fact:
     pairs: Pairs | None = None
     rows: Tensor | None = None
     classes: Tensor | None = None
+    line: tuple[float, float] | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -41,7 +43,9 @@ class Fact:
     def is_known(self) -> bool:
         """Is there anything to remember?"""
         flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
-        return any(flags) or any(x is not None for x in (self.origin, self.head, self.spread, self.pairs, self.classes))
+        return any(flags) or any(
+            x is not None for x in (self.origin, self.head, self.spread, self.pairs, self.classes, self.line)
+        )
 
 
 NOTHING = Fact()

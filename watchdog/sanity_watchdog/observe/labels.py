@@ -11,6 +11,8 @@ from torch import Tensor
 from .batches import Element, Step, follow
 from .calls import LossCall
 from .ledger import Column, Ledger
+from .loss_statistics import LABELS
+from .observer import is_plain
 
 REMEMBERED = 256
 
@@ -125,3 +127,8 @@ class Labels:
         if not self.about or low == high == ignored:
             return None
         return {**self.about, "low": high if low == ignored else low, "high": low if high == ignored else high}
+
+
+def asserts_later(target: Any) -> bool:
+    """Are these labels that a kernel checks, so that the host learns of it too late?"""
+    return isinstance(target, Tensor) and is_plain(target) and target.dtype in LABELS and target.device.type != "cpu"

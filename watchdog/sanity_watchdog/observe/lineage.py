@@ -36,8 +36,9 @@ from .operations import (
     SILENT,
     SUBTRACTS,
     VIEWS,
+    name_of,
 )
-from .origins import origin_of
+from .origins import line_of, note_twice, origin_of
 from .overlaps import Overlaps
 from .pairs import averaged, compared, pairs_of
 from .run import Run
@@ -48,14 +49,6 @@ from .suspects import keeps_order, suspects
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
-
-
-def name_of(function: Any) -> str:
-    """Name of a torch function, in-place ones without their underscore; of the attribute where it is a getter."""
-    name = str(getattr(function, "__name__", ""))
-    if name == "__get__":
-        return str(getattr(getattr(function, "__self__", None), "__name__", name))
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 
 def inputs_of(call: Call) -> list[Tensor]:
@@ -177,10 +170,14 @@ class Lineage:
         if out.requires_grad and data:
             self._note_frontier(name, call, facts, out)
         mixes, plain = name in MIXING, is_plain(out)
+        line = line_of(name, args, inputs[0], first.line) if inputs else None
+        origin = origin_of(name, args, kwargs, out, first.is_raw, first.origin, line)
+        if out.requires_grad:
+            note_twice(self._trace.twice, origin, first.origin)
         fact = Fact(
             data=data,
-            origin=origin_of(name, args, kwargs, out, first.is_raw, first.origin)
-            or (first.origin if name in VIEWS else None),
+            origin=origin or (first.origin if name in VIEWS else None),
+            line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),

@@ -16,7 +16,7 @@ MASKED = -9e3
 LARGE, NEVER = 1e3, -1e30
 """Open scores beyond ``LARGE`` show a scale at which -1e4 is a score like others."""
 CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
-BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
+BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "multilabel_soft_margin_loss")
 DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 COUNTS = ("poisson_nll_loss",)
 SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
@@ -237,8 +237,8 @@ def standard_error(loss: Tensor, counts: Tensor) -> Numbers:
 def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
     numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
     numbers["edges"] = edge_share(scores, numbers)
-    if not full:
-        return numbers
+    if not full or (call.name == "multilabel_soft_margin_loss" and _reduction(call) != "mean"):
+        return numbers  # which is a mean over the classes all the same
     step = max(1, scores.numel() // bounded.LIMIT)
     z = (scores[::step] if scores.ndim else scores.reshape(1)).float()
     y = (target[::step] if target.ndim else target.reshape(1)).float()

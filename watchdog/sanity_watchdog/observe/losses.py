@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
-from ..evidence.losses import DetachedLoss, Difference, OverlapLoss, Spread
+from ..evidence.losses import DetachedLoss, Difference, LogOfProbabilities, OverlapLoss, Spread
 from ..evidence.readings import Unseen
 from . import token_targets
 from .axes import unspread
@@ -19,10 +20,11 @@ from .fastpath import has_fast_path
 from .hyperparameters import minimises, rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
+from .labels import asserts_later
 from .leaves import reaches_nothing
 from .lineage import Lineage
 from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
-from .loss_statistics import DISTANCES, LABELS, head_scale, labels, measure, scores_alone
+from .loss_statistics import DISTANCES, head_scale, labels, measure, scores_alone
 from .moment import Moment
 from .names import parameter_names
 from .objective import custom_function, enters_as_sum
@@ -143,9 +145,13 @@ class LossCalls(Observer):
         if at.stage == "train" and at.run.automatic and loss is not None:
             self._note_detached(at, loss)
         self._ask(at, loss)
-        for where, low, high in at.trace.overlaps if at.trace is not None else ():
+        trace = Trace() if at.trace is None else at.trace
+        for where, low, high in trace.overlaps:
             at.emit(OverlapLoss(function="overlap", where=where, low=low, high=high, **at.tags()))
-        for spread in at.trace.spreads if at.trace is not None else ():
+        for log, given in trace.twice:
+            made = partial(LogOfProbabilities, function=log.name, where=log.where, shape=log.shape, origin=given)
+            at.emit(made(**at.tags()))
+        for spread in trace.spreads:
             at.emit(Difference(function=spread.operation, spread=spread, **at.tags()))
 
     @in_samples
@@ -290,8 +296,3 @@ class LossCalls(Observer):
 
 def _number(value: Tensor) -> Tensor:
     return value if value.ndim == 0 and value.dtype is torch.float32 else value.reshape(()).float()
-
-
-def asserts_later(target: Any) -> bool:
-    """Are these labels that a kernel checks, so that the host learns of it too late?"""
-    return isinstance(target, Tensor) and is_plain(target) and target.dtype in LABELS and target.device.type != "cpu"

@@ -1,5 +1,7 @@
 """Names of torch's functions, by what they do to what is known of a tensor."""
 
+from typing import Any
+
 # fmt: off
 ACTIVATIONS = frozenset((
     "softmax", "log_softmax", "sigmoid", "logsigmoid", "relu", "relu6", "tanh", "hardtanh", "hardsigmoid", "softplus",
@@ -85,3 +87,11 @@ HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))
 # fmt: on
+
+
+def name_of(function: Any) -> str:
+    """Name of a torch function, in-place ones without their underscore; of the attribute where it is a getter."""
+    name = str(getattr(function, "__name__", ""))
+    if name == "__get__":
+        return str(getattr(getattr(function, "__self__", None), "__name__", name))
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name

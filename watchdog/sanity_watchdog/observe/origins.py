@@ -5,17 +5,30 @@ from typing import Any
 from torch import Tensor
 
 from ..evidence.losses import Origin
-from .operations import ACTIVATIONS
+from .operations import ACTIVATIONS, ADDS, DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
 from .site import user_line
+
+TWICE = {"log_softmax": "softmax", "logsigmoid": "sigmoid"}
+Line = tuple[float, float]
+SIGMOID: Line = (0.5, 0.5)
 
 
 def origin_of(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, raw: bool = False, of: Origin | None = None
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    out: Tensor,
+    raw: bool = False,
+    of: Origin | None = None,
+    line: Line | None = None,
 ) -> Origin | None:
     """The activation that a call is, None for other functions; ``raw`` scores of a layer may be clamped as well.
 
-    ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax.
+    ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax. ``line`` is factor and
+    shift that its result has of a tanh.
     """
+    if line == SIGMOID and name not in VIEWS:
+        return Origin("sigmoid", tuple(out.shape), None, user_line())
     if name == "exp" and of is not None and of.name == "log_softmax":
         return Origin("softmax", of.shape, of.axis, user_line())
     if raw and name in ("clamp", "clip"):
@@ -29,3 +42,33 @@ def origin_of(
     elif axis is None:
         axis = 0 if out.ndim in (0, 1, 3) else 1
     return Origin(plain, tuple(out.shape), axis if axis is None else axis % max(out.ndim, 1), user_line())
+
+
+def note_twice(found: list[tuple[Origin, Origin]], origin: Origin | None, given: Origin | None) -> None:
+    """Add a logarithm of probabilities to ``found`` if it was taken of what are probabilities already."""
+    if origin is None or given is None or TWICE.get(origin.name) != given.name:
+        return
+    if origin.axis is None or (origin.shape, origin.axis) == (given.shape, given.axis):
+        found.append((origin, given))
+
+
+def line_of(name: str, args: tuple[Any, ...], first: Any, line: Line | None) -> Line | None:
+    """Factor and shift of a tanh after an operation on ``first``, whose own are ``line``; None where there are none."""
+    if name == "tanh":
+        return 1.0, 0.0
+    if line is None or name in VIEWS:
+        return line
+    numbers = [a for a in args[:2] if isinstance(a, (int, float)) and not isinstance(a, bool)]
+    if len(numbers) != 1 or first is None:
+        return None
+    (number,), (factor, shift), leads = numbers, line, args[0] is first
+    if name in (*ADDS, "__radd__"):
+        return factor, shift + number
+    if name in (*MULTIPLIES, "__rmul__"):
+        return factor * number, shift * number
+    if name in DIVIDES and leads and number:
+        return factor / number, shift / number
+    if name in SUBTRACTS:
+        from_it = leads and not name.startswith(("r", "__r"))
+        return (factor, shift - number) if from_it else (-factor, number - shift)
+    return None
