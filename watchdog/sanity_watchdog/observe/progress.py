@@ -1,9 +1,8 @@
 """One number per batch: the loss, the labels' range, the sums of the inputs. Written on the device, read at samples."""
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from ..evidence.base import Evidence
 from ..evidence.data import Finiteness, LabelOrder
-from ..evidence.progress import Culprit, Losses, LossFinite
+from ..evidence.progress import Losses, LossFinite
 from ..evidence.readings import Unseen
 from ..evidence.targets import TargetRange
 from . import loaders
@@ -19,6 +18,7 @@ from .batches import Step, elements, follow, length_of
 from .hazards import hazards
 from .labels import Labels
 from .ledger import READABLE, Column, Ledger, number_on_host, unrolled
+from .loss_history import RECENT, Seen, batch_of, larger
 from .moment import Moment
 from .observer import Observer, every_step, in_samples, loss_of
 from .row import Row
@@ -29,24 +29,6 @@ from .sums import Sums
 
 FEWEST_ROWS, MOST_ROWS = 128, 1024
 """Batches remembered: enough to reach from one late pair to the next at the default interval, accumulating up to 5."""
-RECENT = 128
-"""Losses in the evidence."""
-ORDER = 64
-"""Batches in the evidence about the order of labels."""
-
-
-@dataclass
-class Seen:
-    """What the host knows so far, bounded."""
-
-    until: int = -1
-    losses: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
-    count: int = 0
-    dropped_highest: float = math.nan
-    bad_input: tuple[str, int] = ("", -1)
-    failure: LossFinite | None = None
-    culprits: dict[int, Culprit | None] = field(default_factory=dict)
-    order: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=ORDER))
 
 
 class Progress(Observer):
@@ -232,10 +214,10 @@ class Progress(Observer):
             self._follow_failure(losses, sizes, at)
         kept = [*seen.losses, *losses.items()]
         for _, gone in kept[:-RECENT]:
-            seen.dropped_highest = _larger(seen.dropped_highest, gone)
+            seen.dropped_highest = larger(seen.dropped_highest, gone)
         seen.losses.extend(losses.items())
         seen.count += len(losses)
-        may_recover = at.run.scaler is not None and not self._over and seen.losses[-1][0] == _batch_of(seen.failure)
+        may_recover = at.run.scaler is not None and not self._over and seen.losses[-1][0] == batch_of(seen.failure)
         yield LossFinite(**tags) if seen.failure is None or may_recover else seen.failure
         values = tuple(v for _, v in seen.losses)
         yield Losses(
@@ -303,11 +285,3 @@ class Progress(Observer):
         found = labels.extremes()
         if found is not None:
             yield TargetRange(**found, **at.tags())
-
-
-def _batch_of(failure: LossFinite | None) -> int:
-    return -1 if failure is None else failure.batch
-
-
-def _larger(a: float, b: float) -> float:
-    return b if math.isnan(a) or b > a else a
