@@ -53,6 +53,7 @@ def above(excess: float, **more: Any) -> FirstLoss:
 
 LARGE_HEAD = above(9.0, head_scale=12.0, standard_error=0.6)
 HOT_BIAS = above(8.0, common=7.9, top_class=3, standard_error=0.7)
+FACTOR = above(31.4, common=25.0, top_class=2, standard_error=4.1)
 CONTRADICTING = above(5.0, spread=1.0, fit=4.0, standard_error=0.3)
 SUMMED = replace(HEALTHY, reduction="sum", reported=2.34 * 512, targets=512, undivided=True)
 POSITIONS = above(7.0, contrastive=True, classes=32, expected=math.log(32), name="ln 32", standard_error=1.5)
@@ -60,6 +61,7 @@ POSITIONS = above(7.0, contrastive=True, classes=32, expected=math.log(32), name
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (initial_loss_off, LARGE_HEAD),
     (initial_loss_off, HOT_BIAS),
+    (initial_loss_off, FACTOR),
     (initial_loss_off, CONTRADICTING),
     (initial_loss_off, above(5.0, head_scale=0.5, standard_error=0.3)),
     (initial_loss_off, above(1.5)),

@@ -79,6 +79,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (clipped_outputs, after(REGRESSION, "tanh", -0.9, 0.9)),
     (clipped_outputs, replace(BINARY, logits=False, low=0.0, zeros=0.5)),
     (clipped_outputs, replace(LOGITS, low=0.0, high=0.9, zeros=0.01)),
+    (clipped_outputs, replace(LOGITS, low=0.0, high=0.9, zeros=0.4, raw=True)),
     (impossible_loss, LOGITS),
     (impossible_loss, replace(LOGITS, value=0.0)),
     (impossible_loss, replace(LOGITS, value=0.4999, perfect=0.5)),

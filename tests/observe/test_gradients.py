@@ -119,6 +119,13 @@ def test_vanishing_along_the_depth(act: type[nn.Module], depth: int, vanishes: b
     assert codes(dog) == (["WD212"] if vanishes else [])
 
 
+@pytest.mark.parametrize("act", [nn.SELU, nn.Tanh])
+def test_what_has_vanished_is_no_code_that_restores_weights(act: type[nn.Module]) -> None:
+    dog = watched(Classifier(stack(act, 100)), max_steps=16, max_epochs=9)
+    assert codes(dog) == ["WD212"]
+    assert "WD316" in dog.summary.judged
+
+
 class Recurrent(nn.Module):
     def __init__(self, gain: float) -> None:
         super().__init__()

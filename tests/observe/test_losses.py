@@ -311,6 +311,20 @@ def test_probabilities_as_logits(last: nn.Module) -> None:
     assert "container.py" not in the(dog, "WD102").where
 
 
+def test_a_factor_on_all_scores_is_no_bias() -> None:
+    dog = watch(OwnStep(lambda net, batch: F.cross_entropy(100 * net(batch[0]), batch[1])))
+    assert "drop a factor on them" in the(dog, "WD101").hint
+
+
+def test_zeros_of_dead_layers_are_no_activation() -> None:
+    net = mlp(k=4)
+    for p in net.parameters():
+        nn.init.constant_(p, 0.0 if p.ndim == 1 else 0.01)
+    assert "WD107" not in codes(watch(Classifier(net), *blobs(k=4)))
+    net = nn.Sequential(mlp(k=4), nn.ReLU())
+    assert "WD107" in codes(watch(Classifier(net), *blobs(k=4)))
+
+
 def yes(batch: Any) -> Tensor:
     return F.one_hot(batch[1], 10).float()
 

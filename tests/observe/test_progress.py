@@ -108,6 +108,14 @@ def test_the_cause_of_a_nan(
     assert text in the(dog, code).message
 
 
+def test_a_batch_without_labels_is_the_cause_between_samples_too() -> None:
+    x, y = blobs(640)
+    y[26 * 16 : 27 * 16] = -100
+    dog = watched(Classifier(), loader(x, y, batch_size=16, shuffle=False), max_steps=40)
+    alert = the(dog, "WD142")
+    assert "batch 26: every label is ignored" in alert.message
+
+
 def test_the_first_batch_is_named_when_it_comes_between_samples() -> None:
     class Breaks(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

@@ -13,6 +13,8 @@ OCTAVES_PER_LAYER = 0.7
 """Healthy runs: -0.1 to 0.9 octaves a layer, but then over few layers."""
 OCTAVES = 13.0
 """Octaves over the whole depth. Healthy runs: at most 7; twelve sigmoid layers: 34; four, which learn slowly: 11."""
+GONE = 20.0
+"""Octaves over the whole depth, a factor of a million, that are certain however many layers there are."""
 LAYERS = 6
 """Weight matrices without which there is no depth to speak of."""
 SAMPLES = 3
@@ -113,7 +115,8 @@ def vanishing_gradients(
 
     **When to ignore.** When only the last layers are meant to learn.
 
-    **Limits.** Needs six matrices, and their registration in about the order of use.
+    **Limits.** Needs six matrices, and their registration in about the order of use. Below 0.7 octaves a layer it takes
+    20 in all.
 
     **Sources.** Glorot and Bengio 2010; measured on MLPs, CNNs, ResNets and GPTs of up to 20 layers.
     """
@@ -122,7 +125,7 @@ def vanishing_gradients(
         return
     middle = sorted(seen.slopes)[len(seen.slopes) // 2]
     limit = f"2^{octaves:.0f}"
-    if middle >= octaves_per_layer and seen.span >= octaves:
+    if seen.span >= octaves and (middle >= octaves_per_layer or seen.span >= max(GONE, octaves)):
         yield vanishing_gradients.alert(
             seen,
             f"gradients shrink by 2^{middle:.1f} a layer towards the input, 2^{seen.span:.0f} in all (limit {limit})",

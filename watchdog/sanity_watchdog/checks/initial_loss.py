@@ -194,10 +194,12 @@ def _why_high(seen: FirstLoss) -> str:
             f"{seen.head or 'the last layer'} is large (rms·√inputs {seen.head_scale:.3g}, usual ≤ 1): "
             "draw new weights with std 1/√inputs; trained ones may be getting other inputs than they were trained on"
         )
-    if seen.common > SHARE * excess:
+    if seen.common > SHARE * excess and not seen.spread - seen.common > HIGH:
         head = f" ({seen.head})" if seen.head else ""
         return (
             f"every row favours class {seen.top_class} alike: reset the bias of the last layer{head}, "
             "or drop a factor on its scores"
         )
-    return "the scores are too large, not the last layer: scale the inputs, or the layers before it"
+    return (
+        "the scores are too large, not the last layer: drop a factor on them, scale the inputs or the layers before it"
+    )

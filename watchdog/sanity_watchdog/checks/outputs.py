@@ -109,7 +109,7 @@ def clipped_outputs(seen: LossSeen) -> Findings:
     message = hint = ""
     if isinstance(seen, (SoftmaxLoss, BinaryLoss)):
         logits = not (isinstance(seen, BinaryLoss) and not seen.logits) and seen.function != "nll_loss"
-        clipped = seen.low == 0 and seen.high > 0 and seen.zeros > ZEROS
+        clipped = seen.low == 0 and seen.high > 0 and seen.zeros > ZEROS and not seen.raw
         if logits and name in CLIPPING:
             message = f"the scores end in {name}: {seen.low:.3g} to {seen.high:.3g}, {seen.zeros:.0%} exactly 0"
         elif logits and clipped:

@@ -76,7 +76,7 @@ class LossSeen(Evidence):
         value: what it returned; the mean where it returned one value each.
         low, high: extremes of its first argument, of a bounded sample.
         origin: the activation that made its first argument, where one was seen.
-        followed: False where nothing is known of origins.
+        followed: False where nothing is known of origins. raw: did a layer make it, and no activation after that?
         error: what it raised instead of returning, as text.
         negated: is the step's loss minus this value, for an optimizer that minimises?
     """
@@ -92,6 +92,7 @@ class LossSeen(Evidence):
     high: float = math.nan
     origin: Origin | None = None
     followed: bool = True
+    raw: bool = False
     error: str = ""
     negated: bool = False
 

@@ -56,6 +56,7 @@ class Facts:
     whole_samples: bool = False
     crossed: bool = False
     flipped: bool = False
+    raw: bool = False
     repeated: bool = False
     resumed: bool = False
     alignment: alignments.Options | None = None
@@ -87,7 +88,7 @@ class Facts:
         facts.alignment = alignments.Options.of(call)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
-        facts.flipped = call.flipped
+        facts.flipped, facts.raw = call.flipped, call.head is not None and call.origin is None
         return facts
 
     def negated(self, values: Values) -> bool:
@@ -127,6 +128,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
         "high": get("high"),
         "origin": facts.origin,
         "followed": facts.followed,
+        "raw": facts.raw,
         "error": facts.error,
         "negated": facts.negated(values),
         **tags,

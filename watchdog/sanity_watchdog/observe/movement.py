@@ -26,6 +26,8 @@ LATEST = 5
 """Samples kept of the last steps."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
+FAINT = 1e-9
+"""A gradient over the largest one, of any parameter so far, below which no update of it would show."""
 LEAST = 2.0**-30
 """Smallest update ratio that is shown; float32 weights no longer change below 2^-24."""
 TABLES = (nn.Embedding, nn.EmbeddingBag)
@@ -85,6 +87,7 @@ class MovementObserver(Observer):
         self._from_zero: set[str] = set()
         self._kept: dict[str, Tensor] = {}
         self._pushed: set[str] = set()
+        self._strongest: dict[torch.device, Tensor] = {}
         self._looked: dict[str, int] = {}
         self._moving: set[str] = set()
         self._samples = 0
@@ -167,8 +170,11 @@ class MovementObserver(Observer):
             moved = _sums((_packed(now, names) != _packed(self._kept, names)).float()[:, None], now, names)
             at.ask({"moved": moved}, lambda v, n=names: self._moving.update(_chosen(n, v)))  # type: ignore[misc]
         for names in _by_device(gradients):
-            pull = _packed(gradients, names)
-            pushed = _sums((pull.isfinite() & (pull != 0)).float()[:, None], gradients, names)
+            pull = _packed(gradients, names).abs()
+            pull = torch.where(pull.isfinite(), pull, 0.0)
+            largest = pull.amax().maximum(self._strongest.get(pull.device, pull[0]))
+            self._strongest[pull.device] = largest
+            pushed = _sums((pull > FAINT * largest).float()[:, None], gradients, names)
 
             def arrived(values: Mapping[str, Tensor], names: list[str] = names) -> None:
                 for name in self._pushed.intersection(names):

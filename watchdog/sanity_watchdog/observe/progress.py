@@ -180,8 +180,8 @@ class Progress(Observer):
         losses = {b: v * at.run.accumulate for b, v in read.get("loss", {}).items()}
         if any(name.startswith("sum ") for name in read):
             yield self._finiteness(read, losses, tags)
+        yield from self._labels(read, sizes, at)  # a loss without any label has its cause there
         yield from self._losses(losses, sizes, at)
-        yield from self._labels(read, sizes, at)
         newest = [max(column) for column in read.values() if column]
         if self._returned and not (seen.count or "loss" in read):
             self._returned = False
