@@ -20,10 +20,8 @@ from .run import Run
 from .sampling import DENSE
 from .tensors import Measuring
 
-EARLY = 6
-"""Samples kept of the first steps: attempts 0, 1, 2, 3, 5, 8."""
-LATEST = 5
-"""Samples kept of the last steps."""
+EARLY, LATEST = 6, 5
+"""Samples kept of the first steps (attempts 0, 1, 2, 3, 5, 8) and of the last ones."""
 KEPT, KEPT_EACH = 1 << 15, 64
 """Elements of the start that are kept, in all and per parameter: 128 KiB."""
 FAINT = 1e-9
@@ -170,8 +168,7 @@ class MovementObserver(Observer):
             moved = _sums((_packed(now, names) != _packed(self._kept, names)).float()[:, None], now, names)
             at.ask({"moved": moved}, lambda v, n=names: self._moving.update(_chosen(n, v)))  # type: ignore[misc]
         for names in _by_device(gradients):
-            pull = _packed(gradients, names).abs()
-            pull = torch.where(pull.isfinite(), pull, 0.0)
+            pull = _packed(gradients, names).abs().nan_to_num(0.0, 0.0, 0.0)
             largest = pull.amax().maximum(self._strongest.get(pull.device, pull[0]))
             self._strongest[pull.device] = largest
             pushed = _sums((pull > FAINT * largest).float()[:, None], gradients, names)
