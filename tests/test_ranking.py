@@ -48,6 +48,15 @@ def test_what_a_root_cause_explains(alerts: list[Alert], standing: list[str]) ->
     assert len(left) + len(gone) == len(alerts)
 
 
+def test_a_suspicion_is_explained_by_the_same_code_that_is_sure_of_the_line() -> None:
+    suspected = replace(alert("CAUSE", severity=Severity.WARNING, step=3))
+    sure = replace(alert("CAUSE"), where="train.py:40")
+    assert explain([suspected, sure], IMPLIED) == ([sure], [suspected])
+    for other in (replace(sure, step=4), replace(sure, where=""), replace(sure, severity=Severity.WARNING)):
+        assert len(explain([suspected, other], IMPLIED)[0]) == 2
+    assert len(explain([replace(suspected, where="train.py:9"), sure], IMPLIED)[0]) == 2
+
+
 def test_what_was_there_before_the_first_batch_is_explained_by_nothing_later() -> None:
     early = replace(alert("SYMPTOM", "a"), stage="start")
     left, gone = explain([alert("CAUSE"), early], IMPLIED)

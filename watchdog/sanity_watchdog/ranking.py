@@ -25,7 +25,8 @@ def explain(
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
     without subjects is explained by either, and so is one about layers or losses whose cause lies in the data, or in
-    other layers as ``OF_OTHERS`` has it. A cause is as severe as the worst that it explains. Never explained are:
+    other layers as ``OF_OTHERS`` has it. What one code suspects without a line is explained where the same code is
+    surer and knows the line. A cause is as severe as the worst that it explains. Never explained are:
     anything worse than an INFO by an INFO; what was there before the first batch by what happened in a step; what was
     seen before any weight had changed by what came after the first step; what one rank saw by what another one saw no
     earlier.
@@ -44,6 +45,7 @@ def explain(
     for alert in open_alerts:
         left = set(alert.subjects)
         wholly = [c for c in by_code.get(ACROSS.get(alert.code, ""), ()) if _is_from_another_rank(c, alert)]
+        wholly += [c for c in by_code.get(alert.code, ()) if _is_surer(c, alert)]
         partly: list[Alert] = []
         for cause in (c for code in implied_by.get(alert.code, ()) for c in by_code.get(code, ())):
             if not _may_explain(cause, alert):
@@ -66,6 +68,11 @@ def _may_explain(cause: Alert, alert: Alert) -> bool:
     if (alert.stage == START and cause.stage != START) or alert.step == 0 < cause.step:
         return False
     return cause.ranks[:1] == alert.ranks[:1] or cause.step < alert.step
+
+
+def _is_surer(cause: Alert, alert: Alert) -> bool:
+    same = cause.subjects == alert.subjects and cause.ranks == alert.ranks and cause.step <= alert.step
+    return same and cause.severity > alert.severity and bool(cause.where) and not alert.where
 
 
 def _reaches_beyond(cause: Alert, alert: Alert) -> bool:
