@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from sanity_watchdog import SanityWatchdog, adapter
+from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe.stall import StallObserver
 from sanity_watchdog.records import read
-from sanity_watchdog.steps import ABSENT, AT_REST
+from sanity_watchdog.steps import AT_REST, StepHooks
 
 from .outcomes import assert_same, outcome
-from .runs import Classifier, Manual, assert_awake, blobs, loader, step_by_hand
+from .runs import Classifier, Manual, assert_awake, blobs, loader, step_by_hand, trainer
 
 STEPS = 150
 RESTING = [*range(64, 101), *range(104, STEPS)]
@@ -41,7 +41,7 @@ class Noted(L.Callback):
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         if self.dog._row is not None:
-            assert all(getattr(self.dog, name) is None for name in ABSENT)
+            assert all(name in vars(self.dog) for name in AT_REST)
             self.batches.append(trainer.fit_loop.total_batch_idx)
 
 
@@ -162,12 +162,20 @@ class Changes(Many):
         return super().other(batch, batch_idx)
 
 
+class Twice(Classifier):
+    """Steps by closures, several times a batch."""
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.LBFGS(self.parameters(), lr=1e-3, max_iter=2)
+
+
 CASES: dict[str, tuple[type[L.LightningModule], dict[str, Any]]] = {
     "healthy": (Classifier, {}),
     "short epochs": (Classifier, {"batches": 7}),
     "accumulating": (Classifier, {"accumulate_grad_batches": 3, "max_steps": 120}),
     "validating": (Classifier, {"limit_val_batches": 2, "val_check_interval": 45}),
     "by hand": (ByHand, {}),
+    "closures": (Twice, {"max_steps": 120}),
     "not finite": (NotFinite, {}),
     "bad input": (BadInput, {}),
     "spike": (Spike, {}),
@@ -202,7 +210,7 @@ def test_rest_changes_nothing_of_what_is_known(case: str, tmp_path: Path, monkey
     (tmp_path / "rest").mkdir()
     (tmp_path / "told").mkdir()
     rested, at_rest = known(module, tmp_path / "rest", settings)
-    monkeypatch.setattr(adapter, "leaves_out_none", lambda trainer: False)
+    monkeypatch.setattr(StepHooks, "_rest", lambda self, watch: None)
     told, none = known(module, tmp_path / "told", settings)
     assert rested == told
     assert len(at_rest) >= 20
@@ -218,18 +226,8 @@ def test_a_fault_at_rest_stops_the_run_as_it_would_be_stopped_otherwise(monkeypa
     error, batches = stopped()
     assert "SanityCheckFailed" in error
     assert "WD501" in error
-    monkeypatch.setattr(adapter, "leaves_out_none", lambda trainer: False)
+    monkeypatch.setattr(StepHooks, "_rest", lambda self, watch: None)
     assert stopped() == (error, batches)
-
-
-def test_a_run_whose_steps_are_not_its_attempts_is_never_at_rest() -> None:
-    class Closures(Classifier):
-        def configure_optimizers(self) -> Any:
-            return torch.optim.LBFGS(self.parameters(), lr=1e-3, max_iter=2)
-
-    dog = SanityWatchdog(fail_on=None)
-    assert not resting(dog, Closures, max_steps=80)
-    assert_awake(dog, 20)
 
 
 class Counts(TorchFunctionMode):
@@ -296,21 +294,84 @@ def test_a_copy_made_at_rest_is_a_whole_one(copied: Callable[[SanityWatchdog], S
     assert_awake(one, 20)
 
 
-def test_where_lightning_calls_every_hook_nothing_is_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lightning.pytorch.trainer import call
+class CallsHooks(Classifier):
+    """Hands a moment to all callbacks itself."""
 
-    def strict(trainer: Any, name: str, *args: Any, **kwargs: Any) -> None:
-        for callback in trainer.callbacks:
-            getattr(callback, name)(trainer, trainer.lightning_module, *args, **kwargs)
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            callback.on_before_zero_grad(self.trainer, self, None)
+            callback.on_after_backward(self.trainer, self)
+            callback.on_train_batch_start(self.trainer, self, batch, batch_idx)
+        return super().training_step(batch, batch_idx)
 
-    adapter._leaves_out_none.cache_clear()
-    monkeypatch.setattr(call, "_call_callback_hooks", strict)
-    try:
-        assert not adapter.leaves_out_none(L.Trainer.__new__(L.Trainer))
-    finally:
-        adapter._leaves_out_none.cache_clear()
-    monkeypatch.undo()
-    assert adapter.leaves_out_none(L.Trainer.__new__(L.Trainer))
+
+def test_hooks_that_the_user_calls_are_there_at_rest() -> None:
+    assert len(resting(SanityWatchdog(fail_on=None), CallsHooks, max_steps=80)) >= 10
+
+
+@pytest.mark.parametrize("where", ["batch", "step"])
+def test_a_second_fit_of_the_same_callback_within_a_batch_at_rest(where: str) -> None:
+    dog = SanityWatchdog(fail_on=None)
+
+    class Within(Classifier):
+        done = False
+
+        def again(self) -> None:
+            if dog._row is not None and not self.done:
+                self.done = True
+                state = torch.get_rng_state()
+                trainer(dog, max_steps=20).fit(Classifier(), data(20))
+                torch.set_rng_state(state)
+
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            if where == "batch":
+                self.again()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if where == "step":
+                self.again()
+            return super().training_step(batch, batch_idx)
+
+    outcome(dog, Within, data, max_steps=STEPS, limit_val_batches=0)
+    assert (dog.summary.batches, dog.verdict) == (20, "pass")
+    assert not any(name in vars(dog) for name in AT_REST)
+    assert resting(dog) == RESTING
+
+
+@pytest.mark.parametrize("until", [80, 110])
+def test_a_wrapper_that_is_put_over_a_hook_at_rest_stays_until_it_is_taken_away(until: int) -> None:
+    dog, calls = SanityWatchdog(fail_on=None), []
+
+    class Wraps(L.Callback):
+        def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            if batch_idx == 70:
+                self.real = dog.on_train_batch_end
+                dog.on_train_batch_end = self.wrapper  # type: ignore[method-assign]
+            elif batch_idx == until:
+                dog.on_train_batch_end = self.real  # type: ignore[method-assign]
+
+        def wrapper(self, *args: Any) -> None:
+            calls.append(args[-1])
+            self.real(*args)
+
+    outcome(dog, data=data, callbacks=[Wraps()], max_steps=STEPS, limit_val_batches=0)
+    assert calls == list(range(70, until))
+    assert_awake(dog, 20)
+    assert (dog.summary.batches, dog.summary.attempts) == (STEPS, STEPS)
+
+
+def test_a_watchdog_within_another_callback_works() -> None:
+    dog = SanityWatchdog(fail_on=None)
+
+    class Composite(L.Callback):
+        def __getattribute__(self, name: str) -> Any:
+            return (
+                getattr(dog, name) if name.startswith(("on_", "setup", "teardown")) else super().__getattribute__(name)
+            )
+
+    outcome(None, data=data, callbacks=[Composite()], max_steps=80, limit_val_batches=0)
+    assert_awake(dog, 20)
+    assert dog.summary.batches == 80
 
 
 def test_the_timer_beside_the_run_knows_when_the_last_batch_at_rest_ended() -> None:

@@ -1,7 +1,6 @@
 """Reads a Lightning Trainer into a ``Run``: together with ``callback.py`` the only place that knows a Trainer."""
 
 import contextlib
-import functools
 import os
 import platform
 import sys
@@ -10,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import torch
@@ -53,26 +52,6 @@ def last_step(trainer: Any) -> int:
     loop = getattr(getattr(trainer, "fit_loop", None), "epoch_loop", None)
     accumulates = getattr(loop, "_should_accumulate", None)  # private; what decides whether it was counted
     return logged_step(trainer) - (accumulates is not None and not accumulates())
-
-
-@functools.cache
-def _leaves_out_none(trainer_class: type) -> bool:
-    """Tried on Lightning's function itself, with a callback that has nothing but such a hook."""
-    home = next(c.__module__ for c in trainer_class.__mro__ if c.__name__ == "Trainer").rpartition(".")[0]
-    callback = SimpleNamespace(on_after_backward=None)
-    try:
-        sys.modules[f"{home}.call"]._call_callback_hooks(
-            SimpleNamespace(callbacks=[callback], lightning_module=None, profiler=None), "on_after_backward"
-        )
-    except Exception:  # noqa: BLE001
-        return False
-    return True
-
-
-def leaves_out_none(trainer: Any) -> bool:
-    """Does this Trainer leave out hooks of a callback that are None?"""
-    kind: type = type(trainer)
-    return _leaves_out_none(kind)
 
 
 def scaler_of(trainer: Any, module: Any) -> Any:

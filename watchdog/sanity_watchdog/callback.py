@@ -17,7 +17,7 @@ from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
 from .sinks import default_sinks
-from .steps import AT_REST, StepHooks
+from .steps import StepHooks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
@@ -88,6 +88,7 @@ class SanityWatchdog(StepHooks):
         self._on_alert = on_alert
         self._more_sinks = tuple(sinks or ())
         self._logger: DiagnosticsLogger | None = None
+        self._hooks: list[Any] = []
         self._leads = False
         self._fits = 0
         self._asked = ""
@@ -125,8 +126,8 @@ class SanityWatchdog(StepHooks):
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping(), "_at_exit": None}
-        present = vars(self) if self._row is None else {n: v for n, v in vars(self).items() if n not in AT_REST}
-        return {**present, **own, "_row": None}
+        present = {name: value for name, value in vars(self).items() if self._places.get(name, self) is not value}
+        return {**present, **own, "_row": None, "_places": {}}
 
     # -- life of a fit
 
@@ -134,6 +135,8 @@ class SanityWatchdog(StepHooks):
         if stage != "fit":
             return
         everyone = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
+        if not any(c is self for c in everyone):  # another callback hands its hooks on
+            everyone.append(self)
         family = [c for c in everyone if not c.by_environment] or everyone[:1]
         if self not in family:
             self._leads = False
@@ -198,8 +201,9 @@ class SanityWatchdog(StepHooks):
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         watch = self._looking(trainer, pl_module, complete=True)
-        if watch is not None:
-            self._listen(watch.run.optimizers, self._stepped)
+        for optimizer in watch.run.optimizers if watch is not None else ():
+            if hasattr(optimizer, "register_step_post_hook"):
+                self._hooks.append(optimizer.register_step_post_hook(self._stepped))
 
     # -- the end, one way or another
 
@@ -248,7 +252,10 @@ class SanityWatchdog(StepHooks):
 
     def _end_watch(self) -> None:
         self._wrapped.undo()
-        self._listen((), self._stepped)
+        self._leave_row()
+        for handle in self._hooks:
+            handle.remove()
+        self._hooks.clear()
         if self._watch is not None:
             self._watch.close()
             self._watch = None

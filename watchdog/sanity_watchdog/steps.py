@@ -1,7 +1,7 @@
 """Lightning's hooks around batches: each hands its moment to the watch."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from lightning.pytorch import Callback
@@ -15,16 +15,14 @@ from .observe.row import Row
 from .watch import Watch
 from .wrapping import Wrapping
 
-ABSENT = (
+AT_REST = (
     "on_train_batch_start",
-    "on_before_zero_grad",
     "on_before_backward",
     "on_after_backward",
     "on_before_optimizer_step",
+    "on_train_batch_end",
 )
-"""Hooks that steps at rest do without: Lightning leaves out a hook that is None."""
-AT_REST = (*ABSENT, "on_train_batch_end")
-"""Hooks that an attribute hides at rest."""
+"""Hooks that attributes hide while a run rests."""
 
 
 class StepHooks(Callback):
@@ -37,7 +35,7 @@ class StepHooks(Callback):
         self._lazy = False
         self._epoch_begins = False
         self._row: Row | None = None
-        self._hooks: list[Any] = []
+        self._places: dict[str, Callable[..., None]] = {}
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """The parameters are there: begin to watch."""
@@ -60,7 +58,7 @@ class StepHooks(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._epoch_begins |= not batch_idx
-            if watch.resting and not self._epoch_begins and adapter.leaves_out_none(trainer):
+            if watch.resting and not self._epoch_begins:
                 self._rest(watch)
             if watch.now.sampled:
                 around = functools.partial(watch.around_step, batch)
@@ -73,10 +71,10 @@ class StepHooks(Callback):
         """Begin a row of steps at rest: attributes of this object hide its methods."""
         own, kind = vars(self), type(self)
         if all(getattr(kind, name) is getattr(StepHooks, name) and name not in own for name in AT_REST):
-            self._row = row = watch.row(self._row_over)
+            self._row = row = watch.row()
             if row is not None:
-                own.update(dict.fromkeys(ABSENT), on_train_batch_end=row.ended)
-                self._listen(watch.run.optimizers, row.stepped)
+                self._places = row.places({name: getattr(self, name) for name in AT_REST}, self._row_over)
+                own.update(self._places)
 
     @harmless
     def _row_over(self, trainer: Any, outputs: Any, batch: Any, noted: bool) -> None:
@@ -94,20 +92,22 @@ class StepHooks(Callback):
             step: logged step of ``batch``, else of the last one of the row; by default that one has ended altogether.
             batch: has begun since the row's last.
         """
+        row = self._leave_row()
+        if row is not None and self._watch is not None:
+            step = adapter.last_step(trainer) if step is None else step
+            self._watch.rested(row, step, trainer.current_epoch, batch)
+
+    def _leave_row(self) -> Row | None:
+        """Be awake, whatever the row has kept. What somebody has put over a hidden hook meanwhile stays."""
         row, self._row = self._row, None
         if row is not None:
-            for name in AT_REST:
-                vars(self).pop(name, None)
-            if (watch := self._watch) is not None:
-                self._listen(watch.run.optimizers, self._stepped)
-                step = adapter.last_step(trainer) if step is None else step
-                watch.rested(row, step, trainer.current_epoch, batch)
-
-    def _listen(self, optimizers: Sequence[Optimizer], stepped: Callable[..., None]) -> None:
-        """Have ``stepped`` called after each of their steps, and nothing else of ours."""
-        for handle in self._hooks:
-            handle.remove()
-        self._hooks = [o.register_step_post_hook(stepped) for o in optimizers if hasattr(o, "register_step_post_hook")]
+            row.over = True
+            own = vars(self)
+            for name, place in self._places.items():
+                if own.get(name) is place:
+                    del own[name]
+            self._places = {}
+        return row
 
     @harmless
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
@@ -130,10 +130,14 @@ class StepHooks(Callback):
             if first:
                 self._enforce(watch, "first")
 
-    @harmless
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._row is None:
+            self._after_step(optimizer)
+
+    @harmless
+    def _after_step(self, optimizer: Optimizer) -> None:
         if self._watch is not None:
-            self._watch.after_optimizer_step(optimizer)
+            self._watch.tell("after_optimizer_step", optimizer)
 
     @harmless
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

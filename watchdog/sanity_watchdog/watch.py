@@ -46,8 +46,7 @@ class Watch:
         self.resting = False
         self.now = Moment(run=run, sync=True)
         self._steps_per_batch = 1
-        self._batch_attempts = self._batch_steps = 0
-        self._steps_are_attempts = True
+        self._batch_attempts = 0
         self._settled = False
         self._pace = Pace(run.every_n_steps, run.world > 1)
         self._hooks = Hooks(observers)
@@ -77,7 +76,7 @@ class Watch:
             self._with_ranks(lambda ranks: ranks.between(step, epoch))
             self.logger.flush(step)
         self.logger.stepping = True
-        self._batch_attempts = self._batch_steps = 0
+        self._batch_attempts = 0
         due = self._pace.due(self.attempts, self._steps_per_batch, self.batches)
         sync = self.attempts == 0 and self.batches < PATIENCE
         now = self.now
@@ -95,18 +94,18 @@ class Watch:
         now = self.now
         now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
 
-    def row(self, over: Callable[..., None]) -> Row | None:
-        """A row of steps at rest that begins with the present one, if that may be; ``over`` is called at its end."""
-        if self.assembly is not None or not self._steps_are_attempts or modes():
+    def row(self) -> Row | None:
+        """A row of steps at rest that begins with the present one, if that may be."""
+        if self.assembly is not None or modes():
             return None
         who = self._hooks.at_rest()
         same = [partial(self._same, o) for o in who if type(o).same_step is not Observer.same_step]
-        row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same, over)
+        row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same)
         return row if all(self._call(o, o.may_rest, self.now, row) is True for o in who) else None
 
-    def _same(self, observer: Observer, optimizer: Optimizer) -> bool:
+    def _same(self, observer: Observer, optimizer: Any) -> bool:
         try:
-            return observer.same_step(optimizer)
+            return observer.same_step(getattr(optimizer, "optimizer", optimizer))
         except Exception as error:  # noqa: BLE001
             self._drop(observer, error)
             return True
@@ -152,18 +151,12 @@ class Watch:
         self.attempts += 1
         self._batch_attempts += 1
 
-    def after_optimizer_step(self, optimizer: Optimizer) -> None:
-        """The optimizer has stepped."""
-        self._batch_steps += 1
-        self.tell("after_optimizer_step", optimizer)
-
     def batch_end(self, output: Any) -> None:
         """A training batch is done."""
         self.tell("batch_end", output)
         self.now.data = None
         self.batches += 1
         self._steps_per_batch = max(1, self._batch_attempts)
-        self._steps_are_attempts &= self._batch_steps == self._batch_attempts
         self._delivery.send(self.now)
 
     def around_step(self, batch: Any) -> AbstractContextManager[None]:

@@ -59,7 +59,7 @@ class Observer:
         return False
 
     def same_step(self, optimizer: Optimizer) -> bool:
-        """In a row: ``optimizer`` has stepped. If not as it always did, the row ends with this batch."""
+        """In a row: ``optimizer`` is about to step. If not as it always did, the row ends with this batch."""
         return True
 
     def rested(self, at: Moment, first: int, row: Row) -> None:

@@ -1,6 +1,6 @@
 """Steps at rest: between samples of a settled run on the host, two numbers are kept of each step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
 from typing import Any
@@ -13,35 +13,59 @@ from .ledger import READABLE
 
 LONGEST = 256
 """Batches after which a row is handed over, however far the next sample is."""
+Hook = Callable[..., None]
 
 
 class Row:
     """Training steps at rest, one after another, of which nobody is told until one is not like the others.
 
-    Its two methods take the place of all hooks: each of Lightning's costs several microseconds, and so does each
-    function of ours that has left the processor's caches since the step before.
+    ``stepping`` and ``ended`` take the place of all hooks: each function of ours that has left the processor's caches
+    since the step before costs several microseconds. Whoever still calls them when the row is over calls the hooks.
 
     Args:
         most: optimizer steps after which the row is over.
-        same: called in turn with an optimizer that has stepped: does it step as it always did?
-        over: called with the trainer, the step's output, the batch, and whether that batch is in ``losses``.
+        same: called in turn with an optimizer that is about to step: does it step as it always did?
 
     Attributes:
+        over: nothing is kept any more.
         losses: of the batches so far.
         ends: when they ended, in seconds of the monotonic clock.
         steps: optimizer steps so far, those of a batch that has not ended among them.
     """
 
-    def __init__(self, most: int, same: Sequence[Callable[[Optimizer], bool]], over: Callable[..., None]) -> None:
+    def __init__(self, most: int, same: Sequence[Callable[[Optimizer], bool]]) -> None:
+        self.over = False
         self.losses: list[float] = []
         self.ends: list[float] = []
         self.steps = 0
         self._most = most
         self._same = same
-        self._over = over
+        self._hooks: Mapping[str, Hook] = {}
+        self._finish: Hook = lambda *_: None
 
-    def stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """What an optimizer calls after its step."""
+    def places(self, hooks: Mapping[str, Hook], finish: Hook) -> dict[str, Hook]:
+        """What takes the place of each hook.
+
+        Args:
+            hooks: the real ones, by name.
+            finish: called with the trainer, the step's output, the batch, and whether that batch is in ``losses``.
+        """
+        self._hooks, self._finish = hooks, finish
+        mine: dict[str, Hook] = {"on_before_optimizer_step": self.stepping, "on_train_batch_end": self.ended}
+        return {name: mine[name] if name in mine else self._resting(hook) for name, hook in hooks.items()}
+
+    def _resting(self, hook: Hook) -> Hook:
+        def rests(*args: Any, **kwargs: Any) -> None:
+            if self.over:
+                hook(*args, **kwargs)
+
+        return rests
+
+    def stepping(self, trainer: Any, module: Any, optimizer: Any) -> None:
+        """What Lightning calls before an optimizer steps."""
+        if self.over:
+            self._hooks["on_before_optimizer_step"](trainer, module, optimizer)
+            return
         self.steps += 1
         for same in self._same:
             if not same(optimizer):
@@ -49,6 +73,9 @@ class Row:
 
     def ended(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """What Lightning calls after a batch."""
+        if self.over:
+            self._hooks["on_train_batch_end"](trainer, module, outputs, batch, batch_idx)
+            return
         noted = False
         try:
             if type(outputs) is dict and not (dispatch_modes() or function_modes()):
@@ -62,4 +89,4 @@ class Row:
         except Exception:  # noqa: BLE001
             pass  # the long way will tell
         if not noted or self.steps >= self._most or len(self.losses) >= LONGEST:
-            self._over(trainer, outputs, batch, noted)
+            self._finish(trainer, outputs, batch, noted)
