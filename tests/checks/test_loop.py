@@ -14,8 +14,9 @@ from sanity_watchdog.checks.loop import (
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
 
-NOTHING = Progress(automatic=True, optimizers=1, batches=8, backwards=0, attempts=8, steps=8)
+NOTHING = Progress(automatic=True, optimizers=1, batches=64, backwards=0, attempts=64, steps=64)
 MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
+SUMMING = replace(MANUAL, summing=True, epochs=7, batches=203, backwards=203, per_epoch=29)
 IDLE = replace(MANUAL, optimizers=2, attempts=20, steps=20, idle=(1,), cleared=True, share=0.5)
 SHARED = MetricUse(
     name="accuracy", kind="MulticlassAccuracy", held=20, trained=20, sanity=0, validated=4, computed=True
@@ -36,7 +37,11 @@ def used(use: MetricUse) -> MetricsUsed:
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, NOTHING),
     (step_without_update, replace(NOTHING, batches=2, ended=True)),
+    (step_without_update, replace(NOTHING, batches=16, epochs=1)),
     (step_without_update, MANUAL),
+    (step_without_update, SUMMING),
+    (step_without_update, replace(SUMMING, epochs=0, batches=512)),
+    (step_without_update, replace(SUMMING, epochs=1, batches=20, ended=True)),
     (step_without_update, replace(MANUAL, backwards=0)),
     (step_without_update, replace(MANUAL, epochs=0, batches=512)),
     (step_without_update, replace(MANUAL, batches=16, epochs=0, ended=True)),
@@ -59,7 +64,10 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, replace(DIVIDED, calls=2, classifies=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
-    (step_without_update, replace(NOTHING, batches=7)),
+    (step_without_update, replace(NOTHING, batches=63)),
+    (step_without_update, replace(NOTHING, batches=15, epochs=1)),
+    (step_without_update, replace(SUMMING, epochs=3)),
+    (step_without_update, replace(SUMMING, epochs=20, batches=127)),
     (step_without_update, replace(NOTHING, backwards=1)),
     (step_without_update, replace(NOTHING, backwards=8, attempts=0, steps=0)),
     (step_without_update, replace(MANUAL, epochs=0)),

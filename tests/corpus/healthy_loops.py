@@ -350,3 +350,31 @@ def slow_decay_every_few_steps() -> Run:
 @healthy
 def warm_start_that_is_halved_after_its_first_steps() -> Run:
     return _Decays(lambda o: lrs.MultiStepLR(o, [5], 0.5)), loader(*blobs()), {"max_epochs": 10, "max_steps": -1}
+
+
+@healthy
+def buffer_filled_before_the_first_loss() -> Run:
+    class Fills(Classifier):
+        kept: Any = ()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.kept = (*self.kept, batch)[-20:]
+            return super().training_step(self.kept[0], batch_idx) if len(self.kept) == 20 else None
+
+    return Fills(), loader(*blobs(1_024)), {"max_epochs": 4, "max_steps": -1}
+
+
+@healthy
+def gradients_summed_up_across_epochs() -> Run:
+    class Sums(Manual):
+        batches = 0
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers()
+            self.manual_backward(Classifier.training_step(self, batch, batch_idx) / 45)
+            self.batches += 1
+            if self.batches % 45 == 0:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    return Sums(), loader(*blobs(640)), {"max_epochs": 9, "max_steps": -1}

@@ -115,7 +115,7 @@ def mixed_samples(seen: Dependence) -> Findings:
         )
 
 
-@check("WD132", "sees-the-future", Severity.ERROR, Dependence, implied_by=("WD131",))
+@check("WD132", "sees-the-future", Severity.ERROR, Dependence, implied_by=("WD131", "WD134"))
 def sees_the_future(seen: Dependence) -> Findings:
     """Predictions of the next token or value depend on later ones.
 

@@ -6,12 +6,14 @@ from ..alerts import Severity
 from ..evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
 from .check import Findings, Skip, check
 
-NOTHING_RETURNED = 8
-"""Batches in a row without a loss, in automatic optimisation; single ones are skipped on purpose."""
+NOTHING_RETURNED = 64
+"""Batches from the first on without a loss, in automatic optimisation: a replay buffer may be filled first."""
 SILENT_BATCHES = 16
 """Batches of a whole epoch after which manual optimisation without a backward pass or a step is told."""
 SILENT_LONG = 512
 """The same inside a long epoch: reinforcement learning may fill its memory first."""
+SUMMED_EPOCHS, SUMMED_BATCHES = 4, 128
+"""Epochs and batches over which gradients may be summed up for one step, counted across epochs."""
 FEWEST = 2
 """Batches of a whole fit that are judged at its end; with backward passes as many as of an epoch, which may all
 belong to one accumulated step."""
@@ -36,11 +38,13 @@ def step_without_update(seen: Progress) -> Findings:
     """Batches go by and no optimizer step follows from them.
 
     **What it sees.** Batches, backward passes and optimizer steps. In automatic optimisation: no loss was returned in
-    any of the first 8 batches, or in the whole fit. In either: no optimizer step in a whole epoch of at least 16
-    batches, in 512 batches, or in the whole fit; as a WARNING, none that steps although the weights change, or one of
-    several optimizers that never steps although its parameters had a gradient at each look. The latter is an INFO in
-    the first half of the fit, since one may join in later, and in fewer than 512 batches where nobody clears these
-    gradients.
+    a whole epoch of at least 16 batches, in the first 64 batches, or in the whole fit. In either: no optimizer step in
+    a whole epoch of at least 16 batches, in 512 batches, or in the whole fit. Gradients that nobody clears may be
+    summed up for one step across epochs: there four epochs of together 128 batches take the place of the one.
+
+    As a WARNING: no configured optimizer steps although the weights change, or one of several never steps although its
+    parameters had a gradient at each look. The latter is an INFO in the first half of the fit, since one may join in
+    later, and in fewer than 512 batches where nobody clears these gradients.
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -65,7 +69,8 @@ def step_without_update(seen: Progress) -> Findings:
         yield Skip("the run has no optimizer")
         return
     whole = seen.ended and seen.batches >= FEWEST
-    if seen.automatic and not seen.backwards and (whole or seen.batches >= NOTHING_RETURNED):
+    silent = seen.batches >= (SILENT_BATCHES if seen.epochs else NOTHING_RETURNED)
+    if seen.automatic and not seen.backwards and (whole or silent):
         yield step_without_update.alert(
             seen,
             f"training_step returned no loss in all of {seen.batches:,} batches: nothing is updated",
@@ -76,6 +81,9 @@ def step_without_update(seen: Progress) -> Findings:
     if seen.backwards:
         whole = seen.ended and seen.batches >= SILENT_BATCHES
     late = seen.batches >= (SILENT_BATCHES if seen.epochs else SILENT_LONG)
+    if seen.summing and not seen.moved:
+        over = seen.epochs >= SUMMED_EPOCHS and seen.batches >= SUMMED_BATCHES
+        late = over or seen.batches >= SILENT_LONG
     if (whole or late) and not seen.steps and not seen.attempts:
         if seen.moved:
             yield step_without_update.alert(
@@ -113,6 +121,8 @@ def step_without_update(seen: Progress) -> Findings:
 def _step_hint(seen: Progress) -> str:
     if seen.automatic:
         return "let optimizer_step call optimizer.step(closure=optimizer_closure)"
+    if seen.summing and seen.epochs and seen.per_epoch < seen.batches:
+        return f"call optimizer.step(); a condition before it is never true in epochs of {seen.per_epoch:,.0f} batches"
     return "call optimizer.step() in training_step" if seen.backwards else "call manual_backward and optimizer.step()"
 
 

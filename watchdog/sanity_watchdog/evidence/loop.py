@@ -1,5 +1,6 @@
 """What the training loop does: steps, metrics, graphs that stay, stalls."""
 
+import math
 from dataclasses import dataclass
 
 from .base import Evidence
@@ -22,6 +23,8 @@ class Progress(Evidence):
         idle: optimizers that have not stepped yet, though their parameters had gradients whenever they were looked at.
         cleared: has anybody cleared the gradients of one of them between two backward passes?
         share: part of the planned fit that is over; 0 where it has no limit.
+        summing: manual optimisation, with gradients that nobody has cleared so far.
+        per_epoch: batches of an epoch, infinite where not known.
     """
 
     automatic: bool
@@ -36,6 +39,8 @@ class Progress(Evidence):
     idle: tuple[int, ...] = ()
     cleared: bool = False
     share: float = 0.0
+    summing: bool = False
+    per_epoch: float = math.inf
 
 
 @dataclass(frozen=True, kw_only=True)

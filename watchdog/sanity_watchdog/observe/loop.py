@@ -5,23 +5,26 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.loop import GraphsKept, Progress
 from .membership import SHARDED
 from .moment import Moment
-from .observer import Observer, in_samples
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner
 
-TELLING = (8, 512)
+TELLING = (8, 64, 128, 512)
 """Batches after which progress is told, sampled or not."""
 NODES = 32
 """Nodes of a graph that carry its marker, nearest to the loss first."""
 MARKED = 32
 """Graphs that are remembered."""
+LOOKED = 16
+"""Backward passes before which gradients are looked at: zeros were cleared as well."""
 LATE = 2
 """Attempts by which a graph must have outlived its own: the last ones may still be in use."""
 NAME = "sanity_watchdog"
@@ -38,6 +41,7 @@ class LoopObserver(Observer):
         self._without: set[int] = set()
         self._cleared: set[int] = set()
         self._version = 0
+        self._fresh = False
 
     def start(self, run: Run, at: Moment) -> None:
         self._version = _version(run)
@@ -45,7 +49,8 @@ class LoopObserver(Observer):
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
         if self._backwards > 1 and len(self._stepped | self._cleared) < len(at.run.optimizers):
-            self._cleared |= {i for i, o in self._waiting(at.run).items() if _without_gradient(o)}
+            cleared = _without_gradient if at.run.automatic or self._backwards > LOOKED else _cleared
+            self._cleared |= {i for i, o in self._waiting(at.run).items() if cleared(o)}
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._attempts += 1
@@ -56,11 +61,15 @@ class LoopObserver(Observer):
         self._stepped.add(id(inner(optimizer)))  # where its closure is not called, no attempt is told
 
     def batch_end(self, at: Moment, output: Any) -> None:
-        if at.sampled or at.batch + 1 in TELLING:
+        if at.sampled or at.batch + 1 in TELLING or (self._fresh and not (self._stepped and self._backwards)):
+            self._fresh = False
             self._tell(at, at.batch + 1)
 
     def epoch_end(self, at: Moment) -> None:
-        self._epochs += 1  # told with the next batch: the user may step in ``on_train_epoch_end``
+        self._epochs, self._fresh = (
+            self._epochs + 1,
+            True,
+        )  # told with the next batch: the user may step in ``on_train_epoch_end``
 
     def end(self, at: Moment) -> None:
         self._tell(at, at.batch, ended=True)
@@ -93,6 +102,8 @@ class LoopObserver(Observer):
                 moved=not self._attempts and _version(at.run) > self._version,
                 idle=idle,
                 cleared=bool(self._cleared.intersection(idle)),
+                summing=not run.automatic and not self._cleared and not all(map(_without_gradient, run.optimizers)),
+                per_epoch=run.batches_per_epoch,
                 share=max(done / planned if planned > 0 else 0.0 for done, planned in plans),
                 **at.tags(),
             )
@@ -101,6 +112,11 @@ class LoopObserver(Observer):
 
 def _without_gradient(optimizer: Optimizer) -> bool:
     return all(p.grad is None for g in optimizer.param_groups for p in g["params"])
+
+
+def _cleared(optimizer: Optimizer) -> bool:
+    gradients = (p.grad for g in optimizer.param_groups for p in g["params"])
+    return all(g is None or (is_plain(g) and g.layout is torch.strided and not g.any()) for g in gradients)
 
 
 def _version(run: Run) -> int:

@@ -45,7 +45,7 @@ class MembershipObserver(Observer):
         self._moved: set[int] = set()
         self._attempts: dict[int, int] = {}
         self._graphs = 0
-        self._told = self._complete = False
+        self._told = self._complete = self._began = False
         self._frozen_at_start: set[str] = set()
         self._shards: dict[str, Tensor] = {}
         self._left_toggled = 0
@@ -74,12 +74,13 @@ class MembershipObserver(Observer):
             at.emit(_loss_leaves(at, run, loss))
 
     def after_backward(self, at: Moment) -> None:
+        self._began = True
         self._note(at)
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         run = self._run
-        if run is None:
-            return
+        if run is None or (run.automatic and not self._began):
+            return  # no loss was returned so far
         self._note(at)
         if not self._told:
             self._moved.update(id(p) for p in _parameters(optimizer) if p.grad is not None)
