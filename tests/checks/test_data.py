@@ -86,6 +86,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (repeated_batch, Repeats(loading=True, alike=7)),
     (batch_of_one, LAST),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=1 / 255, arrays=2)),
+    (rewritten_data, StoredData(paths=("dataset.images",), factor=0.9, shift=-4.5e-11, arrays=2)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, MIXED),

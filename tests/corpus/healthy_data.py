@@ -299,3 +299,14 @@ def noise_added_to_a_copy() -> Run:
         return row
 
     return Classifier(), DataLoader(Stored(*blobs(), take), 32, shuffle=True), {}
+
+
+@healthy
+def stored_noise_that_fades_from_epoch_to_epoch() -> Run:
+    class Fades(Classifier):
+        def on_train_epoch_start(self) -> None:
+            self.trainer.train_dataloader.dataset.noise.mul_(0.8)
+
+    data = Stored(*blobs(), lambda x, i: x[i] + data.noise[i])
+    data.noise = 0.3 * torch.randn(len(data), 20)
+    return Fades(), DataLoader(data, 32, shuffle=True), {}

@@ -20,6 +20,8 @@ MADE = 12
 """Samples, of the first 90 optimizer steps at least, in which all targets that the step makes are one constant."""
 FEW = 16
 """Distinct values below which equal fingerprints may be chance."""
+ROUNDING = 1e-6
+"""Shift of stored values below which only their factor was meant."""
 REPEATED = 0.5
 """Share of the batches after the first that must be repetitions of an earlier one of the same epoch."""
 
@@ -229,15 +231,17 @@ def rewritten_data(seen: StoredData) -> Findings:
     **When to ignore.** Where the data are meant to change from epoch to epoch.
 
     **Limits.** Tables of two and more values a sample, lists of samples of one size, floating point, in this process:
-    what persistent workers do to their copies is not seen. Changes that differ from sample to sample are left alone:
+    what persistent workers do to their copies is not seen, and what is changed as a whole between two epochs, such as
+    noise that fades, is no loading. Changes that differ from sample to sample are left alone:
     caches, replay buffers, and random ones.
 
     **Sources.** NumPy: basic indexing makes views, and ``a -= b`` writes to ``a``.
     """
+    shift = seen.shift if abs(seen.shift) > ROUNDING else 0
     if seen.paths:
         yield rewritten_data.alert(
             seen,
-            f"each epoch multiplies what is stored by {number(seen.factor)} and adds {number(seen.shift)}",
+            f"each epoch multiplies what is stored by {number(seen.factor)} and adds {number(shift)}",
             hint="in __getitem__ make a new array (x = x - mean), do not write to the stored one (x -= mean)",
             subjects=seen.paths,
             evidence={"factor": seen.factor, "shift": seen.shift, "arrays": seen.arrays},

@@ -22,6 +22,8 @@ DEPTH, ARRAYS = 3, 4
 """How deep arrays are looked for in a data set, and how many are followed."""
 EXACT = 1e-3
 """Deviation of the new values from a line through the old ones, in standard deviations of the new ones."""
+AHEAD = 2
+"""Batches that may have been loaded when the first backward pass of an epoch begins."""
 Line = tuple[float, float]
 """Factor and shift."""
 
@@ -34,6 +36,7 @@ class RewritingWatch(Observer):
     def __init__(self) -> None:
         self._before: dict[str, Tensor] = {}
         self._lines: dict[str, Line] = {}
+        self._between: set[str] = set()
         self._epochs = 0
 
     def start(self, run: Run, at: Moment) -> None:
@@ -43,6 +46,12 @@ class RewritingWatch(Observer):
         else:
             at.emit(Unseen(codes=self.codes, reason="fewer than two epochs", **at.tags()))
 
+    def epoch_start(self, at: Moment) -> None:
+        """What has changed throughout since the last epoch, with one batch loaded, was not changed by loading."""
+        if self._before and self._epochs == 1 and at.run.batches_per_epoch > AHEAD:
+            now = dict(_stored(at.run))
+            self._between = {path for path, rows in now.items() if _is_new(self._before.get(path), rows)}
+
     def epoch_end(self, at: Moment) -> None:
         self._epochs += 1
         if not self._before or self._epochs > 2:
@@ -51,6 +60,7 @@ class RewritingWatch(Observer):
         lines = {path: line for path, line in _changes(self._before, now).items() if line is not None}
         if self._epochs == 2:
             same = [p for p, line in lines.items() if p in self._lines and _alike(line, self._lines[p])]
+            same = [p for p in same if p not in self._between]
             factor, shift = lines[same[0]] if same else (1.0, 0.0)
             at.emit(StoredData(paths=tuple(same), factor=factor, shift=shift, arrays=len(now), **at.tags()))
         self._before, self._lines = now, lines
@@ -138,6 +148,10 @@ def _line(old: Tensor, new: Tensor) -> Line | None:
     if bool(((y - factors * x).abs().amax(0) > EXACT * new.std(0)).any()):
         return None
     return float(factors.median()), float(shifts.median())
+
+
+def _is_new(old: Tensor | None, new: Tensor) -> bool:
+    return old is not None and old.shape == new.shape and bool((old != new).any(1).all())
 
 
 def _alike(one: Line, other: Line) -> bool:
