@@ -5,6 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
 from tests.runs import Classifier, loader
 
@@ -168,3 +169,112 @@ def padding_left_out_by_a_mask() -> Run:
 def labels_of_tokens_without_padding() -> Run:
     ids = text()
     return Classifier(Tagger(), lr=3e-3), loader(ids, ids % 5), {}
+
+
+class TagsOfOne(Classifier):
+    """A document or series at a time, (t,) ids or (t, d) values, with a label for each step of it."""
+
+    def __init__(self, net: nn.Module, d: int, first: nn.Module | None = None, k: int = 3) -> None:
+        super().__init__(net, lr=5e-3)
+        self.first, self.head = nn.Identity() if first is None else first, nn.Linear(d, k)
+
+    def run(self, x: Tensor) -> Tensor:
+        return self.net(x[None])[0][0]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        return self.loss(self.head(self.run(self.first(x))), y)
+
+
+class TimeFirst(TagsOfOne):
+    def run(self, x: Tensor) -> Tensor:
+        return self.net(x.view(len(x), 1, -1))[0].view(len(x), -1)
+
+
+class Unbatched(TagsOfOne):
+    def run(self, x: Tensor) -> Tensor:
+        return self.net(x)[0]
+
+
+class Convolved(TagsOfOne):
+    def run(self, x: Tensor) -> Tensor:
+        return self.net(x.T[None])[0].T
+
+
+def documents(k: int = 3) -> list[tuple[Tensor, Tensor]]:
+    """Token ids and their labels, each of another length."""
+    return [(row[: 8 + i % 9], row[: 8 + i % 9] % k) for i, row in enumerate(text())]
+
+
+def stream(n: int = 640) -> tuple[Tensor, Tensor]:
+    """A long series, by rows (n, 3), and whether it rises: (n,)."""
+    x = walks(1, n + 1)[0]
+    return x[:-1], (x[1:, 0] > x[:-1, 0]).long()
+
+
+@healthy
+def tags_of_one_sentence_an_item() -> Run:
+    return TimeFirst(nn.LSTM(16, 16), 16, nn.Embedding(48, 16)), DataLoader(documents(), None, True), {}  # type: ignore[arg-type]
+
+
+@healthy
+def tags_of_one_sentence_without_a_batch() -> Run:
+    return Unbatched(nn.LSTM(16, 16), 16, nn.Embedding(48, 16)), DataLoader(documents(), None, True), {}  # type: ignore[arg-type]
+
+
+@healthy
+def tags_of_one_document_by_its_collate() -> Run:
+    net = nn.GRU(16, 16, batch_first=True, bidirectional=True)
+    data = DataLoader(documents(), 1, True, collate_fn=lambda rows: rows[0])  # type: ignore[arg-type]
+    return TagsOfOne(net, 32, nn.Embedding(48, 16)), data, {}
+
+
+@healthy
+def tags_of_documents_laid_end_to_end() -> Run:
+    def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        return torch.cat([x for x, _ in rows]), torch.cat([y for _, y in rows])
+
+    net = nn.GRU(16, 16, batch_first=True, bidirectional=True)
+    data = DataLoader(documents(), 4, True, collate_fn=collate)  # type: ignore[arg-type]
+    return TagsOfOne(net, 32, nn.Embedding(48, 16)), data, {}
+
+
+@healthy
+def labels_of_one_series_by_convolutions() -> Run:
+    x = walks()
+    rows = list(zip(x, x.argmax(2), strict=True))
+    return Convolved(both_sides(3), 3), DataLoader(rows, None, True), {}  # type: ignore[arg-type]
+
+
+@healthy
+def rows_in_order_made_one_sequence() -> Run:
+    return TagsOfOne(nn.LSTM(3, 16, batch_first=True), 16, k=2), loader(*stream(), shuffle=False), {}
+
+
+@healthy
+def rows_in_order_with_time_first() -> Run:
+    return TimeFirst(nn.GRU(3, 16), 16, k=2), loader(*stream(), shuffle=False), {}
+
+
+@healthy
+def rows_in_order_convolved() -> Run:
+    return Convolved(both_sides(3), 3, k=2), loader(*stream(), shuffle=False), {}
+
+
+@healthy
+def state_carried_along_a_stream() -> Run:
+    class Carries(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.LSTM(3, 16), F.mse_loss, lr=3e-3)
+            self.head, self.state = nn.Linear(16, 3), None
+
+        def on_train_epoch_start(self) -> None:
+            self.state = None
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            h, state = self.net(batch[0].unsqueeze(1), self.state)
+            self.state = tuple(part.detach() for part in state)
+            return self.loss(self.head(h[:, 0]), batch[1])
+
+    x = walks(1, 641)[0]
+    return Carries(), loader(x[:-1], x[1:], shuffle=False), {}

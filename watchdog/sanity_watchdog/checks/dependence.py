@@ -61,13 +61,15 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **When to ignore.** Where samples are meant to see each other. BatchNorm and statistics over the batch, contrastive
     losses, attention over a table of samples that was made one sequence (``x[None]``), graphs, pairs that are mixed on
-    purpose, supports of an episode, a batch whose samples follow each other in time, and scores behind a gradient
-    (meta-learning) are not judged.
+    purpose, supports of an episode, and scores behind a gradient (meta-learning) are not judged. Nor are rows in the
+    order of time: a loader that does not shuffle, and a recurrence, convolution or attention over a batch of one that
+    ``forward`` made of them.
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
-    functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. Of a batch
-    whose first axis is time the loader's batch size tells; without one (ready batches) there must be a target for each
-    sample.
+    functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. The
+    loader's batch size tells the axis of the samples: ready batches (``batch_size=None``), an item at a time (a
+    document, with a target for each token) and batches with more rows than items were drawn are not judged. Those of a
+    batch sampler of your own must have a target for each sample.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
     """

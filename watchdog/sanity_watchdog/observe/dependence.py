@@ -15,7 +15,7 @@ from .company import COUNTS, astray, company
 from .entering import by_position
 from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
-from .loaders import first_size
+from .loaders import first_size, gathers, shuffles
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import is_plain
@@ -27,6 +27,9 @@ CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
 STRATEGIES = ("SingleDeviceStrategy", "DDPStrategy")
 """Beside these a second backward was measured to change nothing; sharded ones communicate in their hooks."""
+
+UNSURE = "ready batches, or items of several rows: the axis of the samples is not known"
+IN_ORDER = "rows that are not shuffled were made one sequence"
 
 
 class DependenceWatch(FirstLossObserver):
@@ -54,11 +57,13 @@ class DependenceWatch(FirstLossObserver):
             return Dependence(**tags)
         drawn = first_size(at.run.loaders)
         samples = size_of(at.data, drawn)
-        sure = bool(drawn) or call.target.numel() == samples
+        gathered = any(map(gathers, at.run.loaders[:1]))
+        sure = gathered and (samples <= drawn if drawn else call.target.numel() == samples)
+        in_order = attending is not None and attending.together.in_order and not any(map(shuffles, at.run.loaders))
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
         tags |= {
-            "sequential": batch_as_time(trace.frontier, samples, at.run.module) if sure else "",
+            "sequential": batch_as_time(trace.frontier, samples, at.run.module) if sure and not in_order else "",
             "suspects": tuple(s.named(at.run.module) for s in trace.suspects if not s.is_cleared(at.run.module)),
         }
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
@@ -75,7 +80,8 @@ class DependenceWatch(FirstLossObserver):
                 return Dependence(reason=reason, **tags)
             return Dependence(connected=False, **tags)
         meant = attending.together.reason if attending is not None else ""
-        meant = meant if sure else "ready batches, whose axis of the samples is not known"
+        meant = IN_ORDER if in_order else meant
+        meant = meant if sure else UNSURE
         mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module, trace)
         try:
             found = self._ask(trace, call, samples, set(behind), bool(mixing))

@@ -51,6 +51,14 @@ def first_size(loaders: Iterable[Any]) -> int:
     return next(map(batch_size, loaders), 0)
 
 
+def gathers(loader: Any) -> bool:
+    """Does it make a batch of several items, as a ``DataLoader`` without automatic batching does not?"""
+    if size := batch_size(loader):
+        return size > 1
+    drawn_together = isinstance(getattr(loader, "sampler", None), BatchSampler)
+    return drawn_together or getattr(loader, "batch_sampler", None) is not None
+
+
 def items_are_batches(loader: Any) -> bool:
     """Does each item of a data set with a length make a batch, as where one graph is all the data?"""
     mapped = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
