@@ -249,3 +249,20 @@ def clipped_before_backward_by_hand(fixed: bool) -> Run:
             optimizer.step()
 
     return Clips(), loader(*blobs()), {}
+
+
+@fault("WD218")
+def clipped_after_gradients_were_set_to_zero(fixed: bool) -> Run:
+    class Clips(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer: Any = self.optimizers()
+            loss = Classifier.training_step(self, batch, batch_idx)
+            optimizer.zero_grad(set_to_none=False)
+            if not fixed:
+                self.clip_gradients(optimizer, 1.0, "norm")
+            self.manual_backward(loss)
+            if fixed:
+                self.clip_gradients(optimizer, 1.0, "norm")
+            optimizer.step()
+
+    return Clips(), loader(*blobs()), {}

@@ -110,3 +110,50 @@ def test_seeds_that_differ_are_quiet(build: Any, net: Any) -> None:
     assert_awake(dog)
     assert "WD124" not in codes(dog)
     assert "WD124" in dog.summary.judged
+
+
+class SeedsSteps(Classifier):
+    """Noise on the inputs, after ``seed`` was called in the step."""
+
+    def __init__(self, seed: Callable[[], Any]) -> None:
+        super().__init__()
+        self.seed = seed
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seed()
+        return super().training_step((batch[0] + 0.1 * torch.randn_like(batch[0]), batch[1]), batch_idx)
+
+
+class DrawsOnce(SeedsSteps):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.trainer.global_step:
+            return Classifier.training_step(self, batch, batch_idx)
+        return super().training_step(batch, batch_idx)
+
+
+class Forks(SeedsSteps):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        with torch.random.fork_rng():
+            torch.manual_seed(42)
+            return super().training_step(batch, batch_idx)
+
+
+def steps(module: Classifier, **settings: Any) -> Any:
+    data = DataLoader(Augmented(nothing), 16, **{"shuffle": True, **settings})
+    torch.manual_seed(42)
+    return watched(module, data, max_steps=24, max_epochs=-1)
+
+
+def test_steps_that_seed_as_the_run_did_are_told() -> None:
+    assert codes(steps(SeedsSteps(lambda: torch.manual_seed(42)))) == ["WD124"]
+
+
+@pytest.mark.parametrize("module", [SeedsSteps(lambda: None), DrawsOnce(lambda: None), Forks(lambda: None)])
+@pytest.mark.parametrize("settings", [{}, {"shuffle": False}], ids=["shuffled", "in-order"])
+def test_steps_that_draw_what_they_like_are_quiet(module: Classifier, settings: dict[str, Any]) -> None:
+    assert "WD124" not in codes(steps(module, **settings))
+
+
+def test_workers_that_stay_draw_no_number_for_an_epoch() -> None:
+    data = {"shuffle": False, "num_workers": 1, "persistent_workers": True}
+    assert "WD124" not in codes(steps(DrawsOnce(lambda: torch.manual_seed(7)), **data))

@@ -109,7 +109,8 @@ def clipped_too_early(seen: ClipCalls) -> Findings:
     """Gradients are clipped before backward has made them.
 
     **What it sees.** Calls of ``clip_grad_norm_`` inside ``training_step``. It alerts when a line is reached at least
-    three times and never finds a gradient but those that the step before has used up already, or none at all.
+    three times and never finds a gradient but those that the step before has used up already, zeros in their place, or
+    none at all.
 
     **Why it matters.** Nothing is clipped: the one large gradient that clipping is there for goes through.
 
@@ -130,7 +131,7 @@ def clipped_too_early(seen: ClipCalls) -> Findings:
     **Sources.** Lightning's order of hooks: ``training_step``, ``zero_grad``, backward, step.
     """
     if seen.times >= ALWAYS and seen.early == seen.times:
-        what = "no gradient" if seen.none == seen.times else "only gradients that were used already"
+        what = "no gradient" if seen.none == seen.times else "only gradients that were used already, or zeros"
         yield clipped_too_early.alert(
             seen,
             f"clip_grad_norm_ found {what}, {seen.times} times out of {seen.times}",

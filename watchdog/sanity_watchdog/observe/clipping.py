@@ -1,9 +1,9 @@
 """Sees ``clip_grad_norm_`` being called in a step, and whether there is a gradient that it could still change."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -38,6 +38,7 @@ class ClippingWatch(Observer):
         self._looks = 0
         self._spent: dict[int, State] = {}
         self._calls: dict[str, list[int]] = {}
+        self._asked: list[tuple[str, Tensor]] = []
         self._inside = Inside()
 
     def start(self, run: Run, at: Moment) -> None:
@@ -72,23 +73,50 @@ class ClippingWatch(Observer):
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters) if _again(parameters) else []
         if not given or isinstance(max_norm, Tensor) or not math.isfinite(max_norm):
             return  # a measurement of the norm
-        counts = self._calls.setdefault(user_line(), [0, 0, 0])
+        where = user_line()
+        counts = self._calls.setdefault(where, [0, 0, 0])
         found = [p for p in given if p.grad is not None]
+        fresh = [p for p in found if _state(p) is None or _state(p) != self._spent.get(id(p))]
         counts[0] += 1
-        counts[1] += not any(_state(p) is None or _state(p) != self._spent.get(id(p)) for p in found)
+        counts[1] += not fresh
         counts[2] += not found
+        if fresh and all(_is_kept(_state(p), self._spent.get(id(p))) for p in fresh):
+            self._asked.append((where, _all_zero([p.grad for p in fresh if p.grad is not None])))
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         self._inside.tell()
-        if self._looks:
-            for where, (times, early, none) in self._calls.items() or (("", (0, 0, 0)),):
-                at.emit(ClipCalls(where=where, times=times, early=early, none=none, **at.tags()))
+        if self._asked:
+            lines, tensors = zip(*self._asked, strict=True)
+            self._asked = []
+            at.ask({str(i): t for i, t in enumerate(tensors)}, partial(self._answered, at.tags(), lines))
+        elif self._looks:
+            for calls in self._counted(at.tags()):
+                at.emit(calls)
+
+    def _answered(self, tags: Mapping[str, Any], lines: Sequence[str], zero: Mapping[str, Tensor]) -> list[ClipCalls]:
+        for i, where in enumerate(lines):
+            self._calls[where][1] += int(zero[str(i)])
+        return self._counted(tags)
+
+    def _counted(self, tags: Mapping[str, Any]) -> list[ClipCalls]:
+        lines = self._calls.items() or (("", [0, 0, 0]),)
+        return [ClipCalls(where=w, times=times, early=early, none=none, **tags) for w, (times, early, none) in lines]
 
 
 def _again(parameters: Any) -> bool:
     """Can these be gone through once more without being used up?"""
     return isinstance(parameters, (list, tuple))
+
+
+def _is_kept(now: State | None, spent: State | None) -> bool:
+    """Is it the gradient that the last step used up, written to since? By ``zero_grad``, or by backward."""
+    return now is not None and spent is not None and now[0] == spent[0]
+
+
+def _all_zero(gradients: Sequence[Tensor]) -> Tensor:
+    device = gradients[0].device
+    return torch.stack([~gradient.any() for gradient in gradients if gradient.device == device]).all()
 
 
 def _state(parameter: Tensor) -> State | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from ..evidence.data import Repeats
 from .moment import Moment
@@ -24,18 +24,23 @@ class ReseedingWatch(Observer):
     def __init__(self) -> None:
         self._seed = -1
         self._state: bytes | None = None
+        self._before = b""
         self._where = ""
         self._alike = self._epoch = 0
         self._over = False
 
     def start(self, run: Run, at: Moment) -> None:
         # each epoch of such a loader draws a number of the global generator: a step that only once seeded it is told
-        self._over = not all(isinstance(d, DataLoader) and d.generator is None for d in run.loaders)
+        self._over = not all(map(_draws, run.loaders))
 
     @in_samples
     def batch(self, at: Moment, batch: Any) -> None:
+        if self._over:
+            return
         if self._state is None:
-            self._seed = torch.initial_seed()
+            self._seed, self._before = torch.initial_seed(), _state()
+        elif torch.initial_seed() == self._seed:
+            self._over = _state() == self._before  # loading or a hook has set it, or nobody draws
 
     @in_samples
     def output(self, at: Moment, output: Any) -> None:
@@ -43,7 +48,7 @@ class ReseedingWatch(Observer):
             return
         if self._state is None:
             self._where = at.trace.drawn_at if at.trace is not None else ""
-            if not self._where or torch.initial_seed() == self._seed:
+            if not self._where:
                 self._over = True
                 return
             self._epoch = at.epoch
@@ -71,7 +76,7 @@ class SeededLoadingWatch(Observer):
         self._over = self._draws_by_epoch = False
 
     def start(self, run: Run, at: Moment) -> None:
-        self._draws_by_epoch = all(isinstance(d, DataLoader) and d.generator is None for d in run.loaders)
+        self._draws_by_epoch = all(map(_draws, run.loaders))
         self._over = run.batches_per_epoch < FEWEST  # the same batch again may draw what its samples always draw
 
     @in_samples
@@ -95,6 +100,14 @@ class SeededLoadingWatch(Observer):
         fresh = torch.Generator().manual_seed(torch.initial_seed()).get_state().numpy().tobytes()
         by_epoch = self._draws_by_epoch and at.epoch > self._epoch and self._first != fresh
         return all(self._draws) or (by_epoch and not any(self._draws))
+
+
+def _draws(loader: Any) -> bool:
+    """Does each epoch of it draw a number of the global generator? A new iterator does, and one that shuffles."""
+    if not isinstance(loader, DataLoader) or loader.generator is not None:
+        return False
+    sampler = loader.sampler
+    return not loader.persistent_workers or (isinstance(sampler, RandomSampler) and sampler.generator is None)
 
 
 def _state() -> bytes:
