@@ -242,8 +242,8 @@ def tags_of_documents_laid_end_to_end() -> Run:
 @healthy
 def labels_of_one_series_by_convolutions() -> Run:
     x = walks()
-    rows = list(zip(x, x.argmax(2), strict=True))
-    return Convolved(both_sides(3), 3), DataLoader(rows, None, True), {}  # type: ignore[arg-type]
+    rows = list(zip(x, (x.roll(1, 1) > x)[..., 0].long(), strict=True))
+    return Convolved(both_sides(3), 3, k=2), DataLoader(rows, None, True), {}  # type: ignore[arg-type]
 
 
 @healthy
@@ -276,5 +276,5 @@ def state_carried_along_a_stream() -> Run:
             self.state = tuple(part.detach() for part in state)
             return self.loss(self.head(h[:, 0]), batch[1])
 
-    x = walks(1, 641)[0]
+    x = tones(1, 641, 3)[0][0]
     return Carries(), loader(x[:-1], x[1:], shuffle=False), {}

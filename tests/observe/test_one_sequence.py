@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe.loaders import gathers
 from tests.runs import Classifier, assert_awake, codes, loader, watched
 
-LATER, FIRST, CELL = nn.GRU(5, 16), nn.GRU(5, 16, batch_first=True), nn.GRUCell(5, 16)
+LATER, FIRST = nn.GRU(5, 8, bidirectional=True), nn.GRU(5, 8, batch_first=True, bidirectional=True)
+CELL = nn.GRUCell(5, 16)
 WIDE, LAYER = nn.Conv1d(5, 16, 3, padding=1), nn.TransformerEncoderLayer(16, 2, 16, 0.0)
 ONE = "the axis of the samples is not known"
 IN_ORDER = "made one sequence"
@@ -44,10 +46,12 @@ RUNS: dict[str, tuple[nn.Module, Callable[[Any, Tensor], Tensor]]] = {
     "unbatched": (LATER, lambda net, x: net(x)[0]),
     "convolution": (WIDE, lambda net, x: net(x.T[None])[0].T),
     "unbatched convolution": (WIDE, lambda net, x: net(x.T).T),
+    "packed": (LATER, lambda net, x: net(pack_sequence([x]))[0].data),
+    "attention without a batch": (LAYER, lambda net, x: net(x)),
     "attention": (LAYER, lambda net, x: net(x[:, None])[:, 0]),
     "cell": (CELL, one_by_one),
 }
-MIXES_ALL = tuple(RUNS)[:5]
+MIXES_ALL = (*tuple(RUNS)[:5], "attention without a batch", "attention")
 
 
 def data(n: int = 96) -> tuple[Tensor, Tensor]:
@@ -67,7 +71,7 @@ def test_rows_that_are_not_shuffled_may_be_one_sequence(run: Any) -> None:
     assert IN_ORDER in dog.summary.skipped["WD131"]
 
 
-@pytest.mark.parametrize("run", [*MIXES_ALL, "attention"])
+@pytest.mark.parametrize("run", MIXES_ALL)
 def test_shuffled_rows_are_no_sequence(run: str) -> None:
     assert "WD131" in codes(looked_at(Steps(*RUNS[run]), loader(*data())))
 

@@ -12,6 +12,7 @@ MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
 """Products whose last two operands are matrices, or a matrix and a vector."""
 AXES = ("unsqueeze", "__getitem__", "view", "reshape", "unflatten")
 """Functions by which users add an axis."""
+ATTENTION = "multi_head_attention_forward"
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 
 
@@ -43,7 +44,7 @@ class Together:
             return
         if name in ("unsqueeze", "__getitem__") and first.ndim == 2 and out.ndim == 3:
             self._one_sequence |= out.shape[:2] == (1, self._samples)
-        elif name in ("multi_head_attention_forward", "scaled_dot_product_attention"):
+        elif name in (ATTENTION, "scaled_dot_product_attention"):
             if self._one_sequence and self._attends(name, first):
                 self.reason = "attention between samples: the batch was made one sequence"
         elif name in PRODUCTS and (self._one_sequence or first.ndim == 2) and self._is_square(out):
@@ -60,11 +61,13 @@ class Together:
             return (unbatched or len(given) == 1) and self._samples in given.shape[1 if unbatched else 2 :]
         if name in CELLS:
             return given.ndim == 2 and len(given) == 1
+        if given.ndim == 2 and len(given) == self._samples:  # without a batch, or one packed sequence
+            return name == ATTENTION or (name in RECURRENT and args[1].shape == given.shape[:1])
         if given.ndim != 3:
             return False
         if name in RECURRENT and len(args) > BATCH_FIRST and args[BATCH_FIRST]:
             return given.shape[:2] == (1, self._samples)
-        timed = name in RECURRENT or name == "multi_head_attention_forward"
+        timed = name in RECURRENT or name == ATTENTION
         return timed and self._axis_added and given.shape[:2] == (self._samples, 1)
 
     def _passes_messages(self, name: str, operands: list[Tensor]) -> bool:
@@ -80,7 +83,7 @@ class Together:
     def _attends(self, name: str, query: Tensor) -> bool:
         if query.ndim < 3:
             return False
-        if name == "multi_head_attention_forward":  # which takes time first, whatever its module takes
+        if name == ATTENTION:  # which takes time first, whatever its module takes
             return query.shape[:2] == (self._samples, 1)
         return len(query) == 1 and query.shape[-2] == self._samples
 
