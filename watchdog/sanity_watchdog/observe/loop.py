@@ -66,10 +66,8 @@ class LoopObserver(Observer):
             self._tell(at, at.batch + 1)
 
     def epoch_end(self, at: Moment) -> None:
-        self._epochs, self._fresh = (
-            self._epochs + 1,
-            True,
-        )  # told with the next batch: the user may step in ``on_train_epoch_end``
+        self._epochs += 1
+        self._fresh = True  # told with the next batch: the user may step in ``on_train_epoch_end``
 
     def end(self, at: Moment) -> None:
         self._tell(at, at.batch, ended=True)
@@ -115,8 +113,9 @@ def _without_gradient(optimizer: Optimizer) -> bool:
 
 
 def _cleared(optimizer: Optimizer) -> bool:
+    """Nothing but zeros, or no gradient at all; zeros are looked at on the host only, where nothing waits."""
     gradients = (p.grad for g in optimizer.param_groups for p in g["params"])
-    return all(g is None or (is_plain(g) and g.layout is torch.strided and not g.any()) for g in gradients)
+    return all(g is None or (is_plain(g) and g.is_cpu and g.layout is torch.strided and not g.any()) for g in gradients)
 
 
 def _version(run: Run) -> int:

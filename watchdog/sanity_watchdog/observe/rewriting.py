@@ -36,7 +36,7 @@ class RewritingWatch(Observer):
     def __init__(self) -> None:
         self._before: dict[str, Tensor] = {}
         self._lines: dict[str, Line] = {}
-        self._between: set[str] = set()
+        self._opening: dict[str, Tensor] = {}
         self._epochs = 0
 
     def start(self, run: Run, at: Moment) -> None:
@@ -49,8 +49,7 @@ class RewritingWatch(Observer):
     def epoch_start(self, at: Moment) -> None:
         """What has changed throughout since the last epoch, with one batch loaded, was not changed by loading."""
         if self._before and self._epochs == 1 and at.run.batches_per_epoch > AHEAD:
-            now = dict(_stored(at.run))
-            self._between = {path for path, rows in now.items() if _is_new(self._before.get(path), rows)}
+            self._opening = dict(_stored(at.run))
 
     def epoch_end(self, at: Moment) -> None:
         self._epochs += 1
@@ -60,7 +59,8 @@ class RewritingWatch(Observer):
         lines = {path: line for path, line in _changes(self._before, now).items() if line is not None}
         if self._epochs == 2:
             same = [p for p, line in lines.items() if p in self._lines and _alike(line, self._lines[p])]
-            same = [p for p in same if p not in self._between]
+            same = [p for p in same if not _is_new(self._before.get(p), self._opening.get(p))]
+            self._opening = {}
             factor, shift = lines[same[0]] if same else (1.0, 0.0)
             at.emit(StoredData(paths=tuple(same), factor=factor, shift=shift, arrays=len(now), **at.tags()))
         self._before, self._lines = now, lines
@@ -98,6 +98,10 @@ def _rows(value: Any) -> Tensor | None:
     if not (type(value) is list or _is_table(value)) or len(value) < FEWEST:
         return None
     step = max(1, len(value) // ROWS)
+    if isinstance(value, Tensor) and value.is_contiguous():
+        table = value.detach().view(len(value), -1)
+        columns = table.shape[1]
+        return table[::step, :: max(1, columns // COLUMNS)][:ROWS, :COLUMNS].double().clone() if columns > 1 else None
     rows: list[Tensor] = []
     for i in range(0, len(value), step)[:ROWS]:
         row = _flat(value[i])
@@ -150,8 +154,8 @@ def _line(old: Tensor, new: Tensor) -> Line | None:
     return float(factors.median()), float(shifts.median())
 
 
-def _is_new(old: Tensor | None, new: Tensor) -> bool:
-    return old is not None and old.shape == new.shape and bool((old != new).any(1).all())
+def _is_new(old: Tensor | None, new: Tensor | None) -> bool:
+    return old is not None and new is not None and old.shape == new.shape and bool((old != new).any(1).all())
 
 
 def _alike(one: Line, other: Line) -> bool:
