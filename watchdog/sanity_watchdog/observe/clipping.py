@@ -29,6 +29,20 @@ State = tuple[int, int]
 """Where a gradient lies, and how often it has been written to."""
 
 
+def noting_clips(inside: Inside, note: Callable[[Any, Any, Any], None]) -> AbstractContextManager[None]:
+    """Tells ``note`` of each call of ``clip_grad_norm_``: the parameters, the largest norm allowed, and their norm."""
+
+    def noting(real: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(real)
+        def entry(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
+            inside.do(note, parameters, max_norm, total_norm)
+            return real(parameters, max_norm, total_norm, *args, **kwargs)
+
+        return entry
+
+    return replaced({(clip_grad, ENTRY): noting})
+
+
 class ClippingWatch(Observer):
     """Calls within ``training_step``; what Lightning clips comes after it, or after a backward in it."""
 
@@ -59,17 +73,9 @@ class ClippingWatch(Observer):
             at.emit(Unseen(codes=self.codes, reason="compiled step", **at.tags()))
             return ()
         self._looks += 1
-        return (replaced({(clip_grad, ENTRY): self._noting}),)
+        return (noting_clips(self._inside, self._note),)
 
-    def _noting(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def entry(parameters: Any, max_norm: float, *args: Any, **kwargs: Any) -> Any:
-            self._inside.do(self._note, parameters, max_norm)
-            return real(parameters, max_norm, *args, **kwargs)
-
-        return entry
-
-    def _note(self, parameters: Any, max_norm: Any) -> None:
+    def _note(self, parameters: Any, max_norm: Any, norm: Any) -> None:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters) if _again(parameters) else []
         if not given or isinstance(max_norm, Tensor) or not math.isfinite(max_norm):
             return  # a measurement of the norm

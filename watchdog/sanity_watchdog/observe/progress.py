@@ -17,7 +17,7 @@ from . import loaders
 from .batches import Step, elements, follow, length_of
 from .hazards import hazards
 from .labels import Labels
-from .ledger import READABLE, Column, Ledger, number_on_host, unrolled
+from .ledger import Column, Ledger, number_on_host, unrolled
 from .loss_history import RECENT, Seen, batch_of, larger
 from .moment import Moment
 from .observer import Observer, every_step, in_samples, loss_of
@@ -134,11 +134,6 @@ class Progress(Observer):
     @every_step
     def batch_end(self, at: Moment, output: Any) -> None:
         self._in_dict = type(output) is dict and type(output.get("loss")) is Tensor
-        if self._on_host and not at.sampled and type(output) is dict:  # the short way of nearly every step
-            loss = output.get("loss")
-            if type(loss) is Tensor and loss.numel() == 1 and loss.is_cpu and loss.dtype in READABLE:
-                self._note_number(at, loss.item())
-                return
         if not (at.sync and at.run.automatic):
             self._note_loss(at, output, 1)
         if at.sampled and (at.attempt <= DENSE or at.batch > self._asked + 1):

@@ -1,10 +1,10 @@
 """Sees gradients being clipped that a loss scaler has yet to unscale."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +14,11 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.scaler import ScaledClip
-from .clipping import ENTRY
+from .clipping import ENTRY, noting_clips
 from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
-from .replaced import replaced
 from .run import Run
 from .scaler import inner
 from .site import user_line
@@ -55,17 +54,7 @@ class ScaledClipWatch(Observer):
         if not hasattr(clip_grad, ENTRY) or anything_compiled(at.run.module):
             return ()
         self._looks += 1
-        optimizers = at.run.optimizers
-
-        def noting(real: Callable[..., Any]) -> Callable[..., Any]:
-            @wraps(real)
-            def entry(parameters: Any, max_norm: Any, total_norm: Any, *args: Any, **kwargs: Any) -> Any:
-                self._inside.do(self._note, scalers, optimizers, parameters, max_norm, total_norm)
-                return real(parameters, max_norm, total_norm, *args, **kwargs)
-
-            return entry
-
-        return (replaced({(clip_grad, ENTRY): noting}),)
+        return (noting_clips(self._inside, partial(self._note, scalers, at.run.optimizers)),)
 
     def _note(self, scalers: Any, optimizers: Any, parameters: Any, max_norm: Any, norm: Any) -> None:
         plain = isinstance(norm, Tensor) and is_plain(norm) and norm.numel() == 1
