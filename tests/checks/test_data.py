@@ -44,6 +44,7 @@ IMAGES = replace(
     feature=-1,
 )
 PIXELS = replace(IMAGES, low=0.0, high=250.0, mean=125.0, deviation=50.0, whole=1.0)
+TWICE = replace(IMAGES, low=0.0, high=1 / 255, mean=0.002, deviation=0.001, twice=1.0)
 ZEROS = replace(IMAGES, low=0.0, high=0.0, deviation=0.0, zeros=1.0, whole=1.0, equal_rows=True)
 FLOORED = replace(IMAGES, low=0.0, high=1.0, mean=0.005, deviation=0.07, zeros=0.995, whole=1.0)
 SORTED = LabelOrder(path="batch[1]", batches=tuple((16, i // 3, i // 3) for i in range(9)), classes=10)
@@ -79,6 +80,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (unscaled_input, first(replace(TABLE, mean=0.0, deviation=300.0, low=-900.0, high=900.0))),
     (unscaled_input, first(replace(TABLE, feature_high=5e4, feature_median=2.0, deviation=1e4))),
     (unscaled_input, first(replace(PIXELS, normalised=True, path=""))),
+    (unscaled_input, first(TWICE)),
     (repeated_batch, SAME),
     (repeated_batch, replace(SAME, batches=tuple((i, 0, i // 4) for i in range(16)), workers=4, streaming=True)),
     (repeated_batch, GENERATOR),
@@ -116,6 +118,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (unscaled_input, first(TABLE, IMAGES)),
     (unscaled_input, first(replace(PIXELS, high=1.0, mean=0.5, deviation=0.2))),
     (unscaled_input, first(replace(PIXELS, operation="embedding"))),
+    (unscaled_input, first(replace(TWICE, twice=0.99), replace(TWICE, high=1.0), replace(ZEROS, twice=1.0))),
     (unscaled_input, first(replace(PIXELS, operation="batch_norm"))),
     (unscaled_input, first(replace(TABLE, feature_high=20.0, feature_median=0.1))),
     (repeated_batch, replace(SAME, batches=tuple((i, 0, i) for i in range(16)))),

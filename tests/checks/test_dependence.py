@@ -44,6 +44,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (input_ignored, replace(SEPARATE, inverted="model.py:12", reason="hooks on the graph")),
     (input_ignored, replace(SEPARATE, lone="model.py:14")),
     (mixed_samples, replace(SEPARATE, placed="model.py:16")),
+    (mixed_samples, replace(SEPARATE, torn="model.py:16")),
     (misweighted_positions, PositionWeights(across="model.py:18")),
     (misweighted_positions, PositionWeights(masked="model.py:20")),
 ]

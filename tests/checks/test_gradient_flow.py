@@ -7,7 +7,7 @@ from sanity_watchdog.checks.gradient_flow import clipped_too_early, discarded_gr
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.gradients import ClipCalls, Discarded, Uncleared
 
-KEPT = Uncleared(optimizer=0, kind="SGD", steps=0, parameters=("net.0.weight", "net.0.bias"))
+KEPT = Uncleared(optimizer=0, kind="SGD", steps=0, of=6, parameters=("net.0.weight", "net.0.bias"))
 USED = Discarded(optimizer=0, kind="Adam", kept=1.0, parameters=("net.0.weight",))
 CLIPS = ClipCalls(where="train.py:31", times=6, early=6)
 
@@ -17,6 +17,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (discarded_gradients, replace(USED, absent=4, early=True)),
     (discarded_gradients, replace(USED, absent=4, elsewhere=True)),
     (discarded_gradients, replace(USED, zeroed=5)),
+    (discarded_gradients, replace(USED, wasted=4, where="train.py:31")),
+    (discarded_gradients, replace(USED, wasted=4, early=True, where="train.py:31")),
     (discarded_gradients, replace(USED, cut=4, kept=0.0)),
     (discarded_gradients, replace(USED, cut=4, kept=2e-9, clipped=True)),
     (discarded_gradients, replace(USED, cut=4, kept=2e-9)),
@@ -27,7 +29,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (uncleared_gradients, KEPT),
     (uncleared_gradients, replace(KEPT, steps=3)),
     (discarded_gradients, USED),
-    (discarded_gradients, replace(USED, absent=3, zeroed=3, cut=3)),
+    (discarded_gradients, replace(USED, absent=3, zeroed=3, cut=3, wasted=3)),
     (discarded_gradients, replace(USED, absent=3, early=True, elsewhere=True)),
     (discarded_gradients, replace(USED, kept=1e-9)),
     (clipped_too_early, replace(CLIPS, early=5)),

@@ -19,6 +19,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (broadcast_loss, pair((32, 1), (32,), "subtraction")),
     (broadcast_loss, pair((16, 1), (16,), "multiplication")),
     (broadcast_loss, pair((40,), (40, 1), "addition")),
+    (broadcast_loss, pair((40,), (40, 1), "log_prob")),
+    (broadcast_loss, Difference(function="subtraction", spread=Spread("train.py:31", (32, 1), (32,), sure=False))),
     (broadcast_loss, pair((32, 1, 1), (32, 1), "huber_loss")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

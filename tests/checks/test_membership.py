@@ -49,6 +49,7 @@ FIRING = [
     ),
     (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=(), no_graph=True)),
     (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[2:], toggled=ALL[:2])),
+    (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL, in_vain=("backbone",))),
     (
         frozen_by_mistake,
         Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),

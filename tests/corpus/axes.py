@@ -162,3 +162,29 @@ def positions_along_the_batch(fixed: bool) -> Run:
 
     ids = text()
     return Classifier(Placed(), lr=3e-3), loader(ids, ids[:, 3] % 4), {}
+
+
+@fault("WD104")
+def margin_of_a_column_and_a_row(fixed: bool) -> Run:
+    class Margin(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            scores = self.net(x)
+            right = scores[torch.arange(len(y)), y]
+            top = scores.topk(2).indices
+            rival = scores.gather(1, torch.where(top[:, :1] == y[:, None], top[:, 1:], top[:, :1]))
+            return ((rival.squeeze(1) if fixed else rival) - right + 1.0).clamp(min=0).mean()
+
+    return Margin(lr=3e-3), loader(*blobs()), {}
+
+
+@fault("WD104")
+def choices_kept_as_a_column(fixed: bool) -> Run:
+    class Reinforce(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            state, action, gain = batch
+            chosen = torch.distributions.Categorical(logits=self.net(state))
+            return -(chosen.log_prob(action.squeeze(1) if fixed else action) * gain).mean()
+
+    state, gain = line()
+    return Reinforce(mlp(12, 4), lr=3e-3), loader(state, torch.randint(0, 4, (len(state), 1)), gain), {}

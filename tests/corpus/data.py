@@ -265,3 +265,10 @@ def pixels_divided_where_they_are_kept(fixed: bool) -> Run:
         DataLoader(Stored(list(x.float()), y, take), 32, shuffle=True),
         {"max_steps": 24},
     )
+
+
+@fault("WD123")
+def pixels_divided_by_255_twice(fixed: bool) -> Run:
+    x, y = greys()
+    x = x.float() / 255 if fixed else x.float() / 255 / 255
+    return Classifier(nn.Sequential(nn.Flatten(), mlp(144))), loader(x, y), {}

@@ -317,3 +317,16 @@ def answers_relative_to_each_other() -> Run:
                 optimizer.step()
 
     return Relative(1.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 240}
+
+
+@healthy
+def order_of_all_pairs_from_one_column() -> Run:
+    class Ordered(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            scores = self.net(x)
+            gaps, wanted = scores - scores.squeeze(1), (y[:, None] > y[None]).float()
+            return (F.softplus(-gaps) * wanted).sum() / wanted.sum()
+
+    x, y = torch.randn(512, 12), torch.randn(512)
+    return Ordered(mlp(12, 1), lr=3e-3), loader(x, y + x[:, 0]), {}

@@ -278,3 +278,19 @@ def state_carried_along_a_stream() -> Run:
 
     x = tones(1, 641, 3)[0][0]
     return Carries(), loader(x[:-1], x[1:], shuffle=False), {}
+
+
+@healthy
+def one_random_code_for_all_steps_of_a_sample() -> Run:
+    class Noisy(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(8, 24), lr=3e-3)
+            self.level, self.outlet = nn.Embedding(50, 24), nn.Linear(24, 8)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, noise = batch[0], torch.randn_like(batch[0])
+            level = torch.randint(0, 50, (len(x), 1))
+            h = self.net(x + noise * level[..., None] / 50) + self.level(level)
+            return F.mse_loss(self.outlet(torch.relu(h)), noise)
+
+    return Noisy(), loader(*tones()), {}

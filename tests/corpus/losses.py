@@ -314,3 +314,27 @@ def each_sample_among_its_own_rivals(fixed: bool) -> Run:
 @fault("WD101", also=("WD143", "WD213", "WD317"))
 def chosen_probability_of_scores_far_too_large(fixed: bool) -> Run:
     return Classifier(mlp(), lambda z, y: chosen(z if fixed else 40 * z, y)), loader(*blobs()), {}
+
+
+@fault("WD102")
+def both_answers_of_a_sigmoid(fixed: bool) -> Run:
+    class Both(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            yes = torch.sigmoid(self.net(batch[0]))
+            answers, truth = torch.cat([1 - yes, yes], 1), torch.cat([1 - batch[1], batch[1]], 1)
+            return (F.binary_cross_entropy if fixed else F.binary_cross_entropy_with_logits)(answers, truth)
+
+    x, y = line()
+    return Both(mlp(12, 1), lr=3e-3), loader(x, (y > 0).float()[:, None]), {}
+
+
+@fault("WD103")
+def view_beside_itself(fixed: bool) -> Run:
+    class Views(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            a, b = (F.normalize(self.net(batch[0] + 0.3 * torch.randn_like(batch[0])), dim=1) for _ in range(2))
+            hidden = 1e9 * torch.eye(len(a))
+            scores = torch.cat([a @ (b if fixed else a).T, a @ a.T - hidden], 1) / 0.2
+            return F.cross_entropy(scores, torch.arange(len(a)))
+
+    return Views(mlp(20, 16), lr=3e-3), loader(*blobs()), {}

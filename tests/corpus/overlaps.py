@@ -128,3 +128,27 @@ def agreement_with_centred_values() -> Run:
         return 1 - 2 * shared / (z.var() + y.var() + (z.mean() - y.mean()).square())
 
     return Classifier(mlp(12, 1), loss, lr=3e-3), loader(*line(), drop_last=True), {}
+
+
+@fault("WD108")
+def overlap_returned_as_the_loss(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        p, y = z.sigmoid().flatten(1), y.flatten(1)
+        overlap = (2 * (p * y).sum(1) + 1) / (p.sum(1) + y.sum(1) + 1)
+        return 1 - overlap.mean() if fixed else overlap.mean()
+
+    return Classifier(segmenter(), loss, lr=1e-2), loader(*masks()), {}
+
+
+@healthy
+def distilled_per_pixel() -> Run:
+    class Distils(Classifier):
+        def __init__(self) -> None:
+            super().__init__(segmenter(3), lr=3e-3)
+            self.teacher = segmenter(3).requires_grad_(False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            wanted = (4 * self.teacher(batch[0])).softmax(1)
+            return F.kl_div(self.net(batch[0]).log_softmax(1), wanted, reduction="none").sum(1).mean()
+
+    return Distils(), loader(*masks()), {}

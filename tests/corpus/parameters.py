@@ -320,3 +320,16 @@ def tied_by_data(fixed: bool) -> Run:
         net.head.weight.data = net.token.weight.data
     ids = text()
     return Classifier(net, lr=3e-3), loader(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), {}
+
+
+@fault("WD315")
+def frozen_by_an_attribute_of_a_module(fixed: bool) -> Run:
+    class Frozen(Halves):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(20, 24))
+            if fixed:
+                self.backbone.requires_grad_(False)
+            else:
+                self.backbone.requires_grad = False
+
+    return Frozen(), loader(*blobs()), {}

@@ -281,3 +281,56 @@ def padding_labelled_as_a_class(fixed: bool) -> Run:
     if fixed:
         labels[ids == 0] = -100
     return Classifier(Tagger(), lr=3e-3), loader(ids, labels), {}
+
+
+class Placed(nn.Module):
+    """Adds a code of its place to each step of (n, t, 8), or one of the sample's place in the batch."""
+
+    def __init__(self, fixed: bool) -> None:
+        super().__init__()
+        self.inlet, self.place, self.head = nn.Linear(8, 24), nn.Embedding(64, 24), nn.Linear(24, 4)
+        self.block, self.fixed = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=True), fixed
+
+    def forward(self, x: Tensor) -> Tensor:
+        place = torch.arange(x.shape[1])[None] if self.fixed else torch.arange(x.shape[0])[:, None]
+        return self.head(self.block(self.inlet(x) + self.place(place)).mean(1))
+
+
+@fault("WD131")
+def places_counted_along_the_batch(fixed: bool) -> Run:
+    return Classifier(Placed(fixed), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD131")
+def last_states_of_two_directions_viewed_as_rows(fixed: bool) -> Run:
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRU(8, 12, batch_first=True, bidirectional=True), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.cell(x)[1]
+            return self.head(h.transpose(0, 1).reshape(len(x), -1) if fixed else h.view(len(x), -1))
+
+    return Classifier(Last(), lr=3e-3), loader(*tones()), {}
+
+
+class MaskedByHand(nn.Module):
+    """Attention by hand over token ids (n, t) to 4 scores; a mask is 1 where keys are looked at."""
+
+    def __init__(self, fixed: bool) -> None:
+        super().__init__()
+        self.token, self.inlet, self.head = nn.Embedding(48, 24), nn.Linear(24, 72), nn.Linear(24, 4)
+        self.fixed = fixed
+
+    def forward(self, ids: Tensor) -> Tensor:
+        mask = (ids != 0 if self.fixed else ids == 0).float()
+        query, key, value = self.inlet(self.token(ids)).chunk(3, -1)
+        scores = query @ key.transpose(-2, -1) / 24**0.5 + (1 - mask[:, None]) * -1e4
+        return self.head((scores.softmax(-1) @ value)[:, 0])
+
+
+@fault("WD133")
+def added_mask_turned_round(fixed: bool) -> Run:
+    ids = cut(text(), 8, 20)
+    return Classifier(MaskedByHand(fixed), lr=3e-3), loader(ids, ids[:, 5] % 4), {}

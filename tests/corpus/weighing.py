@@ -180,3 +180,22 @@ def mask_as_a_factor_and_a_large_negative_number() -> Run:
         return (scores * mask + (1 - mask) * -1e9).softmax(1)
 
     return Classifier(Pools(weigh), lr=3e-3), loader(*padded()), {}
+
+
+class Einsum(ByHand):
+    """Attention of two heads, whose scores are (n, queries, keys, heads)."""
+
+    def __init__(self, axis: int) -> None:
+        super().__init__(lambda scores, value: value)
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inlet(x)
+        query, key, value = (f(h).unflatten(-1, (2, 12)) for f in (self.query, self.key, self.value))
+        weights = torch.einsum("bihd,bjhd->bijh", query, key).div(12**0.5).softmax(self.axis)
+        return self.outlet((h + torch.einsum("bijh,bjhd->bihd", weights, value).flatten(2)).mean(1))
+
+
+@fault("WD134")
+def softmax_over_the_queries_of_an_einsum(fixed: bool) -> Run:
+    return Classifier(Einsum(2 if fixed else 1), lr=3e-3), loader(*tones()), {}

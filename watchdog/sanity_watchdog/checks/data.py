@@ -10,6 +10,8 @@ PIXELS = 255.0
 """Largest value of 8-bit images."""
 LARGE_RMS = 50.0
 """Root mean square of what enters the first weights; standardised data have 1. Pixels of 8 bits have about 130."""
+TWICE_AT_MOST = (1 + 1e-5) / PIXELS
+"""What 255 becomes when it is divided by 255 twice."""
 DISPARITY = 100.0
 """Largest over median root mean square of the features of a table; no learning rate suits both."""
 NEARLY_ALL = 0.98
@@ -130,7 +132,8 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
     **What it sees.** The first batch as it enters a linear, convolutional or recurrent layer, so whatever the model
     divides or normalises before has been done: root mean square above ``limit`` (default 50, standardised data have 1),
     or one feature of a table above ``limit`` and more than 100 times the median one. Also a table that is attached to
-    what embeddings made, where a linear layer takes both.
+    what embeddings made, where a linear layer takes both. And pixels that were divided by 255 twice: whole numbers of
+    1/255², none above 1/255.
 
     **Why it matters.** Initialisations assume inputs of unit scale. Larger ones multiply the first logits and the
     gradients: ReLUs die in the first step, sigmoids saturate, and no learning rate suits all features at once.
@@ -156,7 +159,8 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
         if entry.where and entry.where in told:
             continue
         uneven = entry.feature_high > DISPARITY * entry.feature_median and entry.feature_high > limit
-        if rms <= limit and not uneven:
+        twice = entry.twice == 1 and entry.low >= 0 and entry.deviation > 0 and entry.high <= TWICE_AT_MOST
+        if rms <= limit and not uneven and not twice:
             continue
         pixels = entry.low >= 0 and entry.high <= PIXELS and entry.high > PIXELS / 4 and len(entry.shape) > 1
         if uneven:
@@ -165,6 +169,9 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
                 f"the median one {number(entry.feature_median)}"
             )
             hint = "standardise each feature with the mean and deviation of the training set; take logs of long tails"
+        elif twice:
+            text = f"{_named(entry)} enters {entry.operation} as 0..{number(entry.high)}: pixels divided by 255 twice"
+            hint = "divide once: look for a ToTensor() or / 255 in the data set beside one in the step or the model"
         elif pixels:
             text = f"{_named(entry)} enters {entry.operation} as {number(entry.low)}..{number(entry.high)}, unscaled"
             hint = "divide by 255 and standardise before the first layer: x = (x.float() / 255 - mean) / std"

@@ -48,7 +48,8 @@ def mixed_samples(seen: Dependence) -> Findings:
     alerts as well when scores of two samples depend on others and not on their own; behind a reshape that exchanges the
     axis of the samples one is enough, or two others beside its own. Where the batch enters a recurrent layer or
     attention first, its axes are compared with ``batch_first``. A table (positions, 1, features) that is cut at the
-    number of samples and added to (samples, time, features) gives each sample the code of its place in the batch.
+    number of samples, or embedded numbers of the samples, added to (samples, time, features), give each sample the code
+    of its place in the batch. Last states (layers, samples, features) that are reshaped to (samples, all features).
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.
@@ -86,9 +87,17 @@ def mixed_samples(seen: Dependence) -> Findings:
         yield mixed_samples.alert(
             seen,
             f"a table of positions, cut to the {seen.samples or 'number of'} samples, is added along the batch",
-            hint="cut it to the length of the sequence and lay it along time: pe[:x.size(1)].transpose(0, 1)",
+            hint="lay it along the sequence: pe[:x.size(1)].transpose(0, 1), or embed torch.arange(x.size(1))",
             severity=Severity.WARNING,
             where=seen.placed,
+            evidence={"samples": seen.samples},
+        )
+    elif seen.torn:
+        yield mixed_samples.alert(
+            seen,
+            "a reshape of last states (layers, samples, features) puts those of different samples into one row",
+            hint="bring the samples first: h.transpose(0, 1).reshape(h.size(1), -1), or torch.cat((h[-2], h[-1]), -1)",
+            where=seen.torn,
             evidence={"samples": seen.samples},
         )
     elif seen.reason or seen.mixing_reason:
@@ -175,8 +184,9 @@ def input_ignored(seen: Dependence) -> Findings:
     """The scores do not depend on the batch at all.
 
     **What it sees.** Whether the graph of the first step leads from the scores of a classification loss back to any
-    place where data of the batch met a weight. A key padding mask is compared with the token that ends the rows: it is
-    turned round where it keeps nearly all of this padding and hides most other tokens. Weights of positions that are
+    place where data of the batch met a weight. A key padding mask, or which keys scores of -10,000 and less hide from
+    all queries, is compared with the token that ends the rows: it is turned round where it keeps nearly all of this
+    padding and hides most other tokens. Weights of positions that are
     summed up are 1, whatever the input, where a softmax runs over the one output of a layer.
 
     **Why it matters.** Only the frequency of the labels can be learned.
@@ -199,8 +209,8 @@ def input_ignored(seen: Dependence) -> Findings:
     if seen.inverted:
         yield input_ignored.alert(
             seen,
-            "the key padding mask hides the tokens and keeps the padding",
-            hint="True means hidden: key_padding_mask=ids == padding; a tokenizer's attention_mask is 1 where to look",
+            "the mask of attention hides the tokens and keeps the padding",
+            hint="key_padding_mask=ids == padding is True where to hide; a tokenizer's attention_mask is 1 where to look",
             where=seen.inverted,
             evidence={"samples": seen.samples},
         )
@@ -232,7 +242,8 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
     """Attention is normalised over the queries, or a mask is a factor of its scores and hides nothing.
 
     **What it sees.** In the first step: a product of two activations that has as many rows as columns, a softmax over
-    the last axis but one, and then a sum over the last one with these weights. And scores that are multiplied by zeros
+    the axis of the first one's (the last but one, or as ``einsum`` lays it), and then a sum over the other one with
+    these weights. And scores that are multiplied by zeros
     and ones of the batch, right before a softmax over an axis along which both occur, whose result is not masked again.
 
     **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks
@@ -256,7 +267,7 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
         yield misweighted_positions.alert(
             seen,
             "a softmax over the queries makes weights that then sum up the keys",
-            hint="normalise over the keys: softmax(dim=-1) for scores (..., queries, keys)",
+            hint="normalise over the keys, which are summed up next: softmax(dim=-1) for scores (..., queries, keys)",
             where=seen.across,
             evidence={"axis": -2},
         )

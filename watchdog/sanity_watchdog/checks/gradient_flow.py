@@ -5,8 +5,10 @@ from ..evidence.gradients import ClipCalls, Discarded, Uncleared
 from .check import Findings, check
 
 BETWEEN = "call zero_grad() before backward, not between backward and step()"
+TOO_LATE = "step() comes before this backward: call it after the last one, zero_grad() before the first one"
+EACH_TIME = "zero_grad() once per step, not before each backward: gradients add up until the step"
 SUCCESSIVE = 4
-"""Times in a row. Healthy loops, with accumulation and alternation, reach 0."""
+"""Times, for gradients that are lost in a row. Healthy loops, with accumulation and alternation, reach 0."""
 ALWAYS = 3
 """Calls at one line, all of them too early: the gradients of a single step may be missing on purpose."""
 
@@ -16,8 +18,8 @@ def uncleared_gradients(seen: Uncleared) -> Findings:
     """Gradients pile up over optimizer steps because nobody clears them.
 
     **What it sees.** For each optimizer, before every backward between two of its steps: are old gradients still there
-    and not zero? One moment without them is enough to be quiet, so accumulation over micro-batches, alternating
-    optimizers and a discriminator that the generator's backward has filled do not count.
+    and not zero? Four such intervals alert. One moment without them clears an interval, so accumulation over
+    micro-batches, alternating optimizers and a discriminator that the generator's backward has filled do not count.
 
     **Why it matters.** Every step applies the sum of all gradients so far: the run overshoots, oscillates or diverges.
 
@@ -37,10 +39,10 @@ def uncleared_gradients(seen: Uncleared) -> Findings:
     if seen.steps >= SUCCESSIVE:
         yield uncleared_gradients.alert(
             seen,
-            f"old gradients were still there in {seen.steps} steps of {seen.kind} in a row (limit {SUCCESSIVE})",
+            f"old gradients were still there in {seen.steps} of {seen.of} steps of {seen.kind} (limit {SUCCESSIVE})",
             hint="call zero_grad() of that optimizer once per step, before backward",
             subjects=seen.parameters,
-            evidence={"optimizer": seen.optimizer, "kind": seen.kind, "steps": seen.steps},
+            evidence={"optimizer": seen.optimizer, "kind": seen.kind, "steps": seen.steps, "of": seen.of},
         )
 
 
@@ -49,7 +51,9 @@ def discarded_gradients(seen: Discarded) -> Findings:
     """What backward computed never reaches the weights.
 
     **What it sees.** Gradients after backward, before the step and in the step itself: gone, zero, or clipped to less
-    than a millionth. An optimizer that clears gradients while it steps is recognised by the weights that it moves.
+    than a millionth. An optimizer that clears gradients while it steps is recognised by the weights that it moves. And
+    in manual optimisation (a WARNING) a whole backward whose gradients are cleared before any step has used them, at
+    four steps in a row: ``step()`` comes before the second loss, or ``zero_grad()`` before each micro-batch.
 
     **Why it matters.** The run costs what training costs, and learns nothing.
 
@@ -60,7 +64,8 @@ def discarded_gradients(seen: Discarded) -> Findings:
     opt.zero_grad(); self.manual_backward(loss); opt.step()     # after
     ```
 
-    **When to ignore.** In a dry run on purpose.
+    **When to ignore.** In a dry run on purpose; where your own code reads the gradients of that backward. Gradients
+    of inputs, steps that move the weights and back, and parts of one graph are recognised as such.
 
     **Limits.** Looks at the first ten sampled steps (presence: the first 32) and at eight parameters of each optimizer.
 
@@ -75,6 +80,16 @@ def discarded_gradients(seen: Discarded) -> Findings:
             hint=_gone(seen) if times == seen.absent else BETWEEN,
             subjects=seen.parameters,
             evidence={**evidence, "times": times},
+        )
+    elif seen.wasted >= SUCCESSIVE:
+        yield discarded_gradients.alert(
+            seen,
+            f"gradients of this backward were cleared before any step used them, {seen.wasted} times in a row",
+            hint=TOO_LATE if seen.early else EACH_TIME,
+            subjects=seen.parameters,
+            where=seen.where,
+            severity=Severity.WARNING,
+            evidence={**evidence, "times": seen.wasted},
         )
     elif seen.cut >= SUCCESSIVE:
         if seen.kept > 0:

@@ -62,10 +62,10 @@ def double_softmax(seen: LossSeen) -> Findings:
     """A loss that applies softmax or sigmoid itself is given values that have already been through one.
 
     **What it sees.** The first argument of ``cross_entropy``, ``binary_cross_entropy_with_logits`` and
-    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``) was seen
-    making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within rounding, in more rows than
-    chance could explain. And ``log_softmax`` of a softmax, ``logsigmoid`` of a sigmoid, as losses written by hand take
-    them. Training and the first validation batch are looked at.
+    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, also beside
+    its complement) was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
+    rounding, in more rows than chance could explain. And ``log_softmax`` of a softmax, ``logsigmoid`` of a sigmoid, as
+    losses written by hand take them. Training and the first validation batch are looked at.
 
     **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
     fall below ln(e + k - 1) - 1 (1.46 for ten classes).
@@ -201,12 +201,12 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         )
     if seen.itself == "label":
         return (
-            f"pairs each of {seen.classes} samples with itself: a symmetric matrix, labelled by its diagonal",
+            f"pairs each of {seen.shape[0]} samples with itself: a symmetric matrix, labelled by its diagonal",
             "compare two views: z_a @ z_b.T, or label each sample with its partner and mask the diagonal",
         )
     if seen.itself == "rival":
         return (
-            f"ranks {seen.classes} samples against themselves: the diagonal is open and always highest",
+            f"ranks {seen.shape[0]} samples against themselves: the diagonal is open and always highest",
             "mask it: scores.fill_diagonal_(float('-inf')) before the loss",
         )
     if _has_wrong_axis(seen):

@@ -15,7 +15,8 @@ def broadcast_loss(seen: Difference) -> Findings:
     either: prediction and target of ``mse_loss``, ``l1_loss``, ``smooth_l1_loss`` and ``huber_loss``; a subtraction in
     the user's own code whose result is then averaged or summed; a product or quotient that is, with nothing but linear
     operations in between, such as ``(log_prob * advantage).mean()`` or weights of samples; a target that a sum of a
-    column and a row has made a matrix.
+    column and a row has made a matrix; choices of ``Categorical.log_prob`` that are a column. Where both sides of a
+    subtraction are outputs it is a WARNING.
 
     **Why it matters.** (N, 1) against (N,) is an N x N matrix. The best the network can do is the mean of all
     targets; the loss falls to their variance and stays there. Of a product the average is that of the one times that of
@@ -27,8 +28,8 @@ def broadcast_loss(seen: Difference) -> Findings:
         (log_prob.squeeze(1) * advantage).mean()
 
     **When to ignore.** Where all pairs are meant. An axis that is put in on purpose (``unsqueeze``, ``[:, None]``)
-    before a subtraction, tensors of the same rank, an ensemble broadcast against one target, and outer products that
-    something is done with before they are averaged are not accused.
+    before a subtraction, views of one tensor, tensors of the same rank, an ensemble broadcast against one target, and
+    outer products that something is done with before they are averaged are not accused.
 
     **Limits.** Arithmetic is only seen in the first step and where nothing is compiled.
 
@@ -43,6 +44,7 @@ def broadcast_loss(seen: Difference) -> Findings:
             hint=f"give both the same shape, such as squeeze({_column(a, b)}) for {a if len(a) > len(b) else b}",
             subjects=(seen.function,),
             where=seen.spread.where,
+            severity=Severity.ERROR if seen.spread.sure else Severity.WARNING,
             evidence={"shape": str(a), "target_shape": str(b), "broadcast": str(both)},
         )
 

@@ -234,19 +234,21 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
 
 @check("WD315", "frozen-by-mistake", Severity.WARNING, Frozen)
 def frozen_by_mistake(seen: Frozen) -> Findings:
-    """Nearly everything is frozen, or a resume froze again what had been training.
+    """Nearly everything is frozen, a resume froze again what had been training, or freezing had no effect.
 
     **What it sees.** Which parameters require a gradient when the first loss is there; which frozen ones an optimizer
-    holds, and for which of these it has state of an earlier run. In manual optimisation also which parameters of an
+    holds, and for which of these it has state of an earlier run. Modules with an attribute ``requires_grad = False``,
+    and parameters with ``require_grad``, that train all the same. In manual optimisation also which parameters of an
     optimizer never had a gradient because another one is still toggled after the step.
 
     **Why it matters.** A frozen parameter in an optimizer is skipped without a word. Resuming after a
     ``BackboneFinetuning`` callback has thawed a backbone leaves it frozen for the rest of the run.
 
-    **How to fix.** Thaw after loading::
+    **How to fix.** Thaw after loading, in ``on_train_start``::
 
-        def on_train_start(self):
-            self.backbone.requires_grad_(True)
+        self.backbone.requires_grad_(True)
+        self.backbone.requires_grad = False      # before: an attribute of the module, which freezes nothing
+        self.backbone.requires_grad_(False)      # after
 
     **When to ignore.** Where you resume in order to freeze.
 
@@ -262,6 +264,14 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
             hint="call requires_grad_(True) on them after the checkpoint is loaded, for example in on_train_start",
             subjects=seen.trained_before,
             evidence={"frozen_again": len(seen.trained_before), "trainable": len(seen.trainable)},
+        )
+    elif seen.in_vain:
+        yield frozen_by_mistake.alert(
+            seen,
+            f"{seen.in_vain[0]} was to be frozen by an attribute that freezes nothing: it trains",
+            hint="requires_grad_(False) freezes a module; only parameters have requires_grad, spelled so",
+            subjects=seen.in_vain,
+            evidence={"frozen_in_vain": len(seen.in_vain), "trainable": len(seen.trainable)},
         )
     elif seen.toggled:
         yield frozen_by_mistake.alert(

@@ -34,7 +34,7 @@ class Entry:
         operation: the function that took it, such as ``linear``, ``conv2d``, ``lstm``, ``batch_norm``, ``embedding``.
         shape: its shape, samples first.
         low, high, mean, deviation: of its finite values.
-        zeros: share of exact zeros. whole: share of whole numbers.
+        zeros: share of exact zeros. whole: share of whole numbers. twice: of such that are after a product with 255².
         equal_rows: are all samples the same?
         feature_high, feature_median: root mean square of the largest and of the median feature, NaN where it has none.
         feature: number of the largest feature.
@@ -51,6 +51,7 @@ class Entry:
     zeros: float
     whole: float
     equal_rows: bool
+    twice: float = 0.0
     feature_high: float = float("nan")
     feature_median: float = float("nan")
     feature: int = -1

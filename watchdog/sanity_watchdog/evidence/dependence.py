@@ -44,6 +44,7 @@ class Dependence(Evidence):
         suspects: operations of the step that may be why, in their order.
         inverted: line of attention whose padding mask hides the tokens and keeps the padding; empty for none.
         placed: line of an addition of a table of positions whose axis is that of the samples; empty for none.
+        torn: line of a reshape of the last states of a recurrent layer that takes layers for samples; empty for none.
         lone: line of a softmax over an axis of length one whose result weighs positions; empty for none.
         reason: why nothing could be asked. mixing_reason, causal_reason: why not that.
     """
@@ -67,6 +68,7 @@ class Dependence(Evidence):
     suspects: tuple[Suspect, ...] = ()
     inverted: str = ""
     placed: str = ""
+    torn: str = ""
     lone: str = ""
     reason: str = ""
     mixing_reason: str = ""

@@ -97,13 +97,15 @@ class Uncleared(Evidence):
     Attributes:
         optimizer: number of the optimizer.
         kind: its class.
-        steps: successive intervals between two of its steps in which no moment was without old gradients.
+        steps: intervals between two of its steps in which no moment was without old gradients.
+        of: intervals looked at.
         parameters: parameters looked at, by name.
     """
 
     optimizer: int
     kind: str
     steps: int
+    of: int
     parameters: tuple[str, ...]
 
 
@@ -115,13 +117,15 @@ class Discarded(Evidence):
         optimizer: number of the optimizer.
         kind: its class.
         absent: successive attempts at which every gradient was gone although backward had filled some.
-        early: in the last of them no backward had run in that batch yet.
+        early: in the last of them no backward had run in that batch yet; of ``wasted``: the step ran before it.
         elsewhere: before the last of them backward had filled nothing but gradients of others.
         zeroed: successive samples at which every gradient was zero although it was not after backward.
         cut: successive samples at which gradients were there before the step, and in the step they were zero and
             moved nothing, or next to nothing was left of them.
         kept: share of the norm that was left in the step, in the last sample; NaN where it was not measured.
         clipped: does Lightning clip gradients in between?
+        wasted: successive steps before which the gradients of a whole backward were cleared, used by no step.
+        where: line of the last such backward.
         parameters: parameters looked at, by name.
     """
 
@@ -134,6 +138,8 @@ class Discarded(Evidence):
     cut: int = 0
     kept: float = float("nan")
     clipped: bool = False
+    wasted: int = 0
+    where: str = ""
     parameters: tuple[str, ...] = ()
 
 

@@ -38,12 +38,16 @@ class Cut:
 
 @dataclass(frozen=True)
 class Spread:
-    """Shapes that were broadcast against each other, the user's line, and what was done with them there."""
+    """Shapes that were broadcast against each other, the user's line, and what was done with them there.
+
+    ``sure``: one of them is data, so that pairs cannot be meant.
+    """
 
     where: str
     shape: tuple[int, ...]
     target_shape: tuple[int, ...]
     operation: str = "subtraction"
+    sure: bool = True
 
 
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:

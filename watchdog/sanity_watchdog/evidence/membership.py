@@ -140,6 +140,8 @@ class Frozen(Evidence):
         trained_before: names of frozen parameters for which an optimizer has state from before the resume.
         toggled: names of those frozen since the start that an optimizer holds and that never had a gradient, where an
             optimizer was still toggled after several steps.
+        in_vain: names of modules with an attribute ``requires_grad`` that is False, and of parameters with one called
+            ``require_grad``, all of which train.
         no_graph: does the loss have no gradient path at all, in automatic optimisation?
     """
 
@@ -150,4 +152,5 @@ class Frozen(Evidence):
     held: tuple[str, ...] = ()
     trained_before: tuple[str, ...] = ()
     toggled: tuple[str, ...] = ()
+    in_vain: tuple[str, ...] = ()
     no_graph: bool = False

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .calls import Trace
+from .calls import Marks, Trace
 from .facts import Fact
 from .observer import is_plain
 from .operations import ADDS, VIEWS
@@ -22,6 +22,8 @@ AT_THE_END = 0.99
 """Share of a token's places that lie in runs up to the end of a row, so that it is the padding."""
 MASKS = 4
 """Masks kept of a step."""
+MASKED = -9e3
+"""Scores at or below this are hidden: masks use -1e4, -1e9 or -inf."""
 
 
 class Attending:
@@ -32,14 +34,18 @@ class Attending:
     Attributes:
         together: attention between samples that is meant. weighing: what weights of positions show.
         placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
+        states: last states of recurrent layers. torn: line of a reshape that takes their layers for samples.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
     """
 
     def __init__(self, samples: int, drawn: int, is_given: Callable[[Tensor], bool]) -> None:
         self.together = Together(samples)
         self.weighing = Weighing(is_given)
-        self.lone = self.placed = ""
+        self.lone = self.placed = self.torn = ""
+        self.states: Marks[bool] = Marks()
         self._drawn = drawn if drawn == samples else 0
+        self._counted: Marks[Tensor] = Marks()
+        self._by_place: list[tuple[str, Tensor]] = []
         self._weights: dict[int, tuple[Tensor, str]] = {}
         self._masks: list[tuple[str, Tensor, list[Tensor]]] = []
 
@@ -52,10 +58,17 @@ class Attending:
         given = args[0] if args and isinstance(args[0], Tensor) else None
         if given is None:
             return
+        if name in ("view", "reshape") and out.ndim == 2 and given.ndim == 3 and self.states.get(given):
+            self.torn = self.torn or (user_line() if len(out) == given.shape[1] != len(given) > 1 else "")
         if name in ADDS and len(args) > 1 and not self.placed:
-            self.placed = user_line() if self._is_cut_to_samples(given, args[1]) else ""
+            self._note_positions(given, args[1])
         if name == "multi_head_attention_forward":
             self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
+        elif name == "scaled_dot_product_attention":
+            self._note_hidden(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), trace.ids)
+        elif name == "softmax" and out.ndim > 2 and out.shape[-1] > 1:
+            if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, out.ndim - 1):
+                self._note_hidden(given, trace.ids)
         elif name == "softmax" and first.is_raw and given.ndim > 2 and given.shape[-1] == 1:
             axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
             if axis in (-1, given.ndim - 1) and first.head is not None and len(first.head) == 1:
@@ -63,14 +76,37 @@ class Attending:
         elif self._weights and not self.lone:
             self._weigh(name, args, kwargs, out)
 
+    def counts(self, ids: Any, out: Tensor) -> None:
+        """Rows of a table that no data of the batch has chosen."""
+        if isinstance(ids, Tensor) and is_plain(ids) and ids.shape == (self._drawn, 1):
+            self._counted.put(out, ids)
+
+    def _note_positions(self, a: Tensor, b: Any) -> None:
+        if self._is_cut_to_samples(a, b):
+            self.placed = user_line()
+        elif isinstance(b, Tensor) and len(self._by_place) < MASKS:
+            for ids, sequences in ((self._counted.get(a), b), (self._counted.get(b), a)):
+                if ids is not None and sequences.ndim == 3 and sequences.shape[1] not in (1, self._drawn):
+                    self._by_place.append((user_line(), ids))
+
+    def placed_at(self) -> str:
+        """Line that gives each sample the code of its place in the batch. Waits for the device."""
+        for where, ids in self._by_place:
+            if not self.placed and bool((ids[:, 0] == torch.arange(len(ids), device=ids.device)).all()):
+                self.placed = where
+        return self.placed
+
     def _is_cut_to_samples(self, sequences: Tensor, cut: Any) -> bool:
         """Is a table (positions, 1, features), cut at the number of samples, spread over (samples, time, features)?"""
         table = cut._base if isinstance(cut, Tensor) and cut.storage_offset() == 0 else None
-        if table is None or sequences.ndim != 3 or not (cut.ndim == table.ndim == 3 and is_plain(cut)):
+        if sequences.ndim != 3:
             return False
         samples, length, width = sequences.shape
-        whole = table.is_leaf and table.shape[1:] == cut.shape[1:] == (1, width)
-        return whole and len(cut) == samples == self._drawn not in (1, length) and length <= len(table) > samples
+        if table is None or not table.is_leaf or table.ndim > 3 or not is_plain(cut) or table.numel() % width:
+            return False
+        positions = table.numel() // width
+        whole = table.shape[-1] == width and cut.shape[1:] == (1, width) and cut.is_contiguous()
+        return whole and len(cut) == samples == self._drawn not in (1, length) and length <= positions > samples
 
     def _weigh(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         where = next((w[1] for a in args if (w := self._weights.get(id(a))) is not None and w[0] is a), "")
@@ -90,6 +126,14 @@ class Attending:
         if fits and len(self._masks) < MASKS and all(map(is_plain, (mask, *fits))):
             hidden = mask if mask.dtype is torch.bool else mask == -torch.inf
             self._masks.append((user_line(), hidden, fits))
+
+    def _note_hidden(self, scores: Any, ids: list[Tensor]) -> None:
+        """Scores or a mask (samples, …, keys): which keys of a sample can no query see?"""
+        if not isinstance(scores, Tensor) or scores.ndim < 3 or len(self._masks) >= MASKS or not is_plain(scores):
+            return
+        if any(i.shape == (len(scores), scores.shape[-1]) for i in ids):
+            shut = ~scores if scores.dtype is torch.bool else scores.detach() <= MASKED
+            self._note_mask(shut.flatten(1, -2).all(1), ids)
 
     def turned_round(self) -> str:
         """Line of attention whose mask hides the tokens and keeps the padding. Waits for the device."""

@@ -44,7 +44,12 @@ class DependenceWatch(FirstLossObserver):
         trace, tags = at.trace, at.tags()
         attending = trace.attending if trace is not None else None
         if attending is not None:
-            tags |= {"inverted": attending.turned_round(), "lone": attending.lone, "placed": attending.placed}
+            tags |= {
+                "inverted": attending.turned_round(),
+                "lone": attending.lone,
+                "placed": attending.placed_at(),
+                "torn": attending.torn,
+            }
             weighing = attending.weighing
             at.emit(PositionWeights(across=weighing.across, masked=weighing.masked(), **at.tags()))
         if trace is None or not trace.followed:

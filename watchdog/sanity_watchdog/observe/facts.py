@@ -1,5 +1,6 @@
 """What is known of a tensor of a step that is followed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -49,3 +50,8 @@ class Fact:
 
 
 NOTHING = Fact()
+
+
+def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:
+    """Are probabilities of single answers put side by side?"""
+    return name in ("cat", "concat", "stack") and all(getattr(f.origin, "name", "") == "sigmoid" for f in facts)

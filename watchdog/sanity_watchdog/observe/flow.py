@@ -57,6 +57,7 @@ class Flow:
     reached: bool = False
     before: tuple[list[Tensor], Tensor, Tensor] | None = None
     uncleared: int = 0
+    intervals: int = 0
     absent: int = 0
     zeroed: int = 0
     cut: int = 0
@@ -173,8 +174,16 @@ class FlowWatch(Observer):
         self, at: Moment, flow: Flow, values: Mapping[str, Tensor], names: tuple[str, ...]
     ) -> Iterable[Evidence]:
         left = values.get("old")
-        flow.uncleared = flow.uncleared + 1 if left is not None and bool((left != 0).all()) else 0
-        yield Uncleared(optimizer=flow.number, kind=flow.kind, steps=flow.uncleared, parameters=names, **at.tags())
+        flow.uncleared += left is not None and bool((left != 0).all())
+        flow.intervals += 1
+        yield Uncleared(
+            optimizer=flow.number,
+            kind=flow.kind,
+            steps=flow.uncleared,
+            of=flow.intervals,
+            parameters=names,
+            **at.tags(),
+        )
         zero = "filled" in values and bool(values["now"] == 0) and bool(values["filled"] != 0)
         flow.zeroed = flow.zeroed + 1 if zero else 0
         flow.names = names

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..evidence.losses import Cut, Spread, batch_meets_batch
+from ..evidence.losses import Cut, Spread
 from . import layout
 from .attending import Attending
 from .batches import is_square, sample_axis, size_of
 from .calls import Frontier, LossCall, Marks, Trace, tensors_of
 from .culprits import Culprits
 from .dropped import note_dropout
-from .facts import NOTHING, Fact
+from .facts import NOTHING, Fact, joins_sigmoids
 from .layout import Call
 from .loaders import first_size
 from .observer import is_plain
@@ -34,7 +35,6 @@ from .operations import (
     REDUCES,
     SCALES,
     SILENT,
-    SUBTRACTS,
     VIEWS,
     name_of,
 )
@@ -44,6 +44,7 @@ from .pairs import averaged, compared, pairs_of
 from .run import Run
 from .signs import Signs
 from .site import user_line
+from .spreads import spread_of
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
 
@@ -80,7 +81,7 @@ class Lineage:
             trace.culprits = Culprits()
         self._facts: Marks[Fact] = Marks()
         self.signs = Signs(trace, lambda t: self.of(t).data)
-        self.overlaps = Overlaps(trace, lambda t: self.of(t).is_raw, self.signs.is_given)
+        self.overlaps = Overlaps(trace, self._is_scored, self.signs.is_given, partial(self.signs.fits, "overlap"))
         self._samples = size_of(batch, drawn)
         trace.attending = self._attending = Attending(self._samples, drawn, self.signs.is_given)
         for tensor in tensors_of(batch):
@@ -97,6 +98,10 @@ class Lineage:
             return None
         axis = sample_axis(tensor, drawn)
         return layout.numbered(self._samples, axis, tensor.ndim) if tensor.shape[axis] == self._samples else None
+
+    def _is_scored(self, tensor: Tensor) -> bool:
+        fact = self.of(tensor)
+        return fact.is_raw or (fact.origin is not None and fact.origin.name in ("sigmoid", "softmax"))
 
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
@@ -125,8 +130,12 @@ class Lineage:
         elif isinstance(out, Tensor):
             self._operation(name, (function, args, kwargs, 0), out)
         elif name == "broadcast_tensors":  # each for itself
-            for given, one in zip(tensors_of(args), out, strict=True):
-                self._operation("expand", (Tensor.expand, (given, one.shape), {}, 0), one)
+            given = list(tensors_of(args))
+            spread = spread_of(name, given, [self.of(t) for t in given])
+            for tensor, one in zip(given, out, strict=True):
+                self._operation("expand", (Tensor.expand, (tensor, one.shape), {}, 0), one)
+                if spread is not None:
+                    self._facts.put(one, replace(self.of(one), spread=spread))
         elif isinstance(out, (tuple, list)):
             for i, one in enumerate(out):
                 if isinstance(one, Tensor):
@@ -167,6 +176,10 @@ class Lineage:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
         if data:
             self._attending.follow(name, args, kwargs, out, first, self._trace)
+        if name in RECURRENT and call[3]:
+            self._attending.states.put(out, True)
+        elif name == "embedding" and inputs and not data:
+            self._attending.counts(inputs[0], out)
         if out.requires_grad and data:
             self._note_frontier(name, call, facts, out)
         mixes, plain = name in MIXING, is_plain(out)
@@ -176,7 +189,7 @@ class Lineage:
             note_twice(self._trace.twice, origin, first.origin)
         fact = Fact(
             data=data,
-            origin=origin or (first.origin if name in VIEWS else None),
+            origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
@@ -188,7 +201,7 @@ class Lineage:
             axis_added=name == "unsqueeze"
             or (name == "__getitem__" and out.ndim > inputs[0].ndim)
             or (first.axis_added and name in VIEWS),
-            spread=None if mixes else self._spread(name, inputs, facts),
+            spread=None if mixes else spread_of(name, inputs, facts),
             rows=layout.after(name, call, [f.rows for f in facts], inputs, out) if plain else None,
             classes=self._classes(name, call, facts, out) if plain else None,
             pairs=pairs_of(name, inputs, [f.pairs for f in facts], [f.axis_added for f in facts], out),
@@ -251,21 +264,6 @@ class Lineage:
     @staticmethod
     def _divides_by_norm(name: str, facts: list[Fact]) -> bool:
         return name in ("div", "true_divide", "divide") and len(facts) > 1 and facts[1].norm
-
-    @staticmethod
-    def _spread(name: str, inputs: list[Tensor], facts: list[Fact]) -> Spread | None:
-        carried = next((f.spread for f in facts if f.spread is not None), None)
-        if carried is not None or name not in SUBTRACTS or len(inputs) < 2:
-            return carried
-        pairs = compared([f.pairs for f in facts], inputs)
-        if pairs is not None:
-            return pairs.spread
-        (a, fa), (b, fb) = (inputs[0], facts[0]), (inputs[1], facts[1])
-        if a.requires_grad == b.requires_grad or fa.axis_added or fb.axis_added:
-            return None
-        target = fb if a.requires_grad else fa
-        shapes = (tuple(a.shape), tuple(b.shape)) if a.requires_grad else (tuple(b.shape), tuple(a.shape))
-        return Spread(user_line(), *shapes) if target.data and batch_meets_batch(*shapes) else None
 
     def _note_spread(self, spread: Spread) -> None:
         if spread not in self._trace.spreads:

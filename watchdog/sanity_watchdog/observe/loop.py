@@ -48,9 +48,10 @@ class LoopObserver(Observer):
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
-        if self._backwards > 1 and len(self._stepped | self._cleared) < len(at.run.optimizers):
+        if self._backwards > 1:
             cleared = _without_gradient if at.run.automatic or self._backwards > LOOKED else _cleared
-            self._cleared |= {i for i, o in self._waiting(at.run).items() if cleared(o)}
+            waiting = self._waiting(at.run).items()
+            self._cleared |= {i for i, o in waiting if i not in self._cleared and cleared(o)}
 
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._attempts += 1

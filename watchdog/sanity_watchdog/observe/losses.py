@@ -16,6 +16,7 @@ from . import token_targets
 from .axes import unspread
 from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
+from .distributions import likelihoods
 from .fastpath import has_fast_path
 from .hyperparameters import minimises, rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
@@ -31,7 +32,7 @@ from .objective import custom_function, enters_as_sum
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
-from .signs import Signs, likelihoods, tell
+from .signs import Signs, tell
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""

@@ -199,8 +199,19 @@ class MembershipObserver(Observer):
             beside=sum(named[n].ndim < 2 and id(owners.get(n)) in adapted for n in trainable),
             held=tuple(n for n, _ in held if n in frozen and named[n].ndim > 1),
             trained_before=tuple(n for n, state in held if n in frozen and state and run.resumed),
+            in_vain=_frozen_in_vain(run.module, named),
             no_graph=no_graph,
         )
+
+
+def _frozen_in_vain(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, ...]:
+    """Names of modules and parameters that were given an attribute which freezes nothing, and that train."""
+    found = [n for n, p in named.items() if p.requires_grad and vars(p).get("require_grad") is False]
+    for name, part in module.named_modules():
+        own = list(part.parameters())
+        if vars(part).get("requires_grad") is False and own and all(p.requires_grad for p in own):
+            found.append(plain_name(name))
+    return tuple(found)
 
 
 def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:

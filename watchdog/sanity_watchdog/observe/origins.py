@@ -27,6 +27,8 @@ def origin_of(
     ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax. ``line`` is factor and
     shift that its result has of a tanh.
     """
+    if of is not None and of.name == "sigmoid" and name == "__rsub__" and args[1:2] == (1,):
+        return of  # the other answer's probability
     if line == SIGMOID and name not in VIEWS:
         return Origin("sigmoid", tuple(out.shape), None, user_line())
     if name == "exp" and of is not None and of.name == "log_softmax":

@@ -11,8 +11,8 @@ from .operations import VIEWS
 from .site import user_line
 
 SCORES, SHARED, TOTAL = "scores", "shared", "total"
-"""Raw scores or what keeps them such (their complement, their square); their product with a mask, summed or not; a sum
-of scores and mask, or of several products."""
+"""Scores or probabilities, or what keeps them such (their complement, their square); their product with a mask, summed
+or not; a sum of scores and mask, or of several products."""
 PASSES = VIEWS | {"sum", "mean"}
 ADDS = ("add", "__radd__", "__iadd__", "sub", "__rsub__", "rsub")
 MULTIPLIES = ("mul", "__rmul__", "multiply")
@@ -22,26 +22,35 @@ FOLLOWED = PASSES | {*ADDS, *MULTIPLIES, *DIVIDES, *POWERS}
 
 
 class Overlaps:
-    """Follows raw scores into a quotient of overlaps in one step, and notes it in ``trace``.
+    """Follows scores into a quotient of overlaps in one step, and notes raw ones in ``trace``.
 
-    ``is_raw``: has a layer, and no activation after it, made a tensor? ``is_given``: is it data of the batch?
+    ``is_scored``: has a layer made a tensor, with nothing after it but what makes probabilities? ``is_given``: is it
+    data of the batch? ``found`` gets each quotient of probabilities.
     """
 
-    def __init__(self, trace: Trace, is_raw: Callable[[Tensor], bool], is_given: Callable[[Tensor], bool]) -> None:
-        self._trace, self._is_raw, self._is_given = trace, is_raw, is_given
+    def __init__(
+        self,
+        trace: Trace,
+        is_scored: Callable[[Tensor], bool],
+        is_given: Callable[[Tensor], bool],
+        found: Callable[[Tensor], None],
+    ) -> None:
+        self._trace, self._is_scored, self._is_given, self._found = trace, is_scored, is_given, found
         self._marks: Marks[tuple[str, Tensor | None]] = Marks()
 
     def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
         """An operation has run."""
         if not out.requires_grad or name not in FOLLOWED:
             return
-        marks = [self._marks.get(t) or ((SCORES, None) if self._is_raw(t) else None) for t in inputs]
+        marks = [self._marks.get(t) or ((SCORES, None) if self._is_scored(t) else None) for t in inputs]
         kinds = [m[0] if m is not None else None for m in marks]
         ends = next((m[1] for m in marks if m is not None and m[1] is not None), None)
         if name in DIVIDES and kinds == [SHARED, TOTAL] and ends is not None:
             low, high = ends.tolist()
             if low < 0 or high > 1:
                 self._trace.overlaps.append((user_line(), low, high))
+            else:
+                self._found(out)
             return
         kind = self._kind(name, kinds, inputs)
         if kind == SHARED and ends is None:

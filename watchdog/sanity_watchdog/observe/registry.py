@@ -39,6 +39,7 @@ from .stall import StallObserver
 from .statistics import StatisticsObserver
 from .undone import UndoneObserver
 from .units import UnitWatch
+from .wasted import WastedWatch
 from .weighting import WeightingWatch
 
 OBSERVERS: tuple[type[Observer], ...] = (
@@ -62,6 +63,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     ScalerWatch,
     LostUpdateWatch,
     FlowWatch,
+    WastedWatch,
     GradientWatch,
     ClippingWatch,
     ScaledClipWatch,

@@ -17,15 +17,18 @@ ROUNDING = 1e-4
 def measure(scores: Tensor, target: Tensor) -> Numbers:
     """Is a matrix of scores (N, N) that of a batch with itself, and what do the labels (N,) make of its diagonal?
 
+    Of several such side by side, (N, k N), the first one is looked at.
+
     ``mirrored``: is it symmetric, each pair at its own size, so that masked ones say nothing of the rest, and not all
     alike? ``own_top``: is each sample's score with itself the same, and the highest of its row? ``own_label``,
     ``other_label``: do all labels, or none, name the sample itself?
     """
-    square = scores.ndim == 2 and scores.shape[0] == scores.shape[1] >= FEWEST and scores.numel() <= bounded.LIMIT
-    if not square or target.shape != scores.shape[:1] or target.is_floating_point():
+    wide = scores.ndim == 2 and FEWEST <= len(scores) <= scores.shape[1] and scores.shape[1] % len(scores) == 0
+    if not wide or scores.numel() > bounded.LIMIT or target.shape != scores.shape[:1] or target.is_floating_point():
         return {}
     if scores.dtype in (torch.float16, torch.bfloat16):
         return {}
+    scores = scores[:, : len(scores)]
     own, other = scores.diagonal(), scores.T
     itself = target == torch.arange(len(target), device=target.device)
     largest = own.abs().amax()

@@ -5,11 +5,9 @@ ends the trail, so that what a loss is made of is known or not said.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from inspect import isfunction
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,12 +18,10 @@ from ..evidence.losses import Likelihood
 from ..evidence.targets import Attraction
 from .calls import LossCall, Marks, Trace
 from .gaussians import Gaussians
-from .inside import Inside
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .moment import Moment
 from .nodes import nodes
 from .operations import VIEWS
-from .replaced import replaced
 from .site import user_line
 
 JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
@@ -120,7 +116,11 @@ class Signs:
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:
         """``distribution.log_prob(value)`` was called."""
         if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self.is_given(value):
-            self._terms.put(result, {Term(f"{type(distribution).__name__}.log_prob", user_line()): -1})
+            self.fits(f"{type(distribution).__name__}.log_prob", result)
+
+    def fits(self, function: str, result: Tensor) -> None:
+        """``result`` of a function grows with the fit to the batch's own data."""
+        self._terms.put(result, {Term(function, user_line()): -1})
 
     def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor, plain: bool = True) -> None:
         """An operation has run; ``plain``: without options that change what it does to a sign."""
@@ -264,35 +264,3 @@ def _are_labels(weights: Tensor, over_classes: bool) -> bool:
     if not bool(((values >= 0) & (values <= 1)).all()):
         return False
     return not over_classes or bool(((values.sum(-1) - 1).abs() < ROUNDING).all())
-
-
-@contextmanager
-def likelihoods(inside: Inside, signs: Signs) -> Iterator[None]:
-    """Tells ``signs`` of each ``log_prob`` of torch's distributions, and of subclasses, that the user calls."""
-    depth = 0
-
-    def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(real)
-        def log_prob(self: Distribution, *args: Any, **kwargs: Any) -> Any:
-            nonlocal depth
-            depth += 1
-            try:
-                out = real(self, *args, **kwargs)
-            finally:
-                depth -= 1
-            if not depth and args:
-                inside.do(signs.likelihood, self, args[0], out)
-            return out
-
-        return log_prob
-
-    kinds = [k for k in set(_kinds(Distribution)) if isfunction(vars(k).get("log_prob"))]
-    with replaced({(kind, "log_prob"): wrapped for kind in kinds}):
-        yield
-
-
-def _kinds(kind: type) -> Iterator[type]:
-    yield kind
-    below: type
-    for below in type.__subclasses__(kind):
-        yield from _kinds(below)

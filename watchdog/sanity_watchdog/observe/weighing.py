@@ -23,6 +23,11 @@ HIDDEN = 0.05
 """Share of a mask that must be 0; less may be what a similarity keeps of each sample with itself."""
 
 
+Axes = tuple[int, int]
+LAST: Axes = (-2, -1)
+"""Queries and keys in scores, counted from the end."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Masked:
     """Scores that were multiplied by ``mask``. ``normalised``: a softmax over them has run."""
@@ -42,8 +47,8 @@ class Weighing:
     def __init__(self, is_given: Callable[[Tensor], bool]) -> None:
         self.across = ""
         self._is_given = is_given
-        self._scores: Marks[bool] = Marks()
-        self._weights: Marks[str] = Marks()
+        self._scores: Marks[Axes] = Marks()
+        self._weights: Marks[tuple[str, Axes]] = Marks()
         self._masked: Marks[_Masked] = Marks()
         self._open: list[tuple[tuple[int, ...], int, _Masked]] = []
 
@@ -64,8 +69,9 @@ class Weighing:
         if not isinstance(axis, int):
             return
         axis %= out.ndim
-        if name == "softmax" and axis == out.ndim - 2 and self._scores.get(scores):
-            self._weights.put(out, user_line())
+        square = self._scores.get(scores) if name == "softmax" else None
+        if square is not None and axis - out.ndim == square[0]:
+            self._weights.put(out, (user_line(), square))
         masked = self._masked.get(scores)
         if masked is not None and len(self._open) < CANDIDATES:
             found = _Masked(masked.mask, masked.where, True)
@@ -74,20 +80,24 @@ class Weighing:
 
     def _contract(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
         operands = given if name != "einsum" else [t for a in args[1:] for t in (a if isinstance(a, list) else [a])]
-        where = self._weights.get(operands[0]) if operands and isinstance(operands[0], Tensor) else None
-        if where is not None and not self.across and (name != "einsum" or _sums_keys(args[0])):
-            self.across = where
+        weights = self._weights.get(operands[0]) if operands and isinstance(operands[0], Tensor) else None
+        if weights is not None and not self.across:
+            where, axes = weights
+            sums = axes == LAST if name != "einsum" else _sums(args[0], axes)
+            self.across = where if sums else ""
         apart = len(operands) == 2 and not any(isinstance(t, torch.nn.Parameter) for t in operands)
-        if apart and out.ndim > 2 and out.shape[-1] == out.shape[-2] > 1:
-            self._scores.put(out, True)
+        square = (_square(args[0]) if name == "einsum" else LAST) if apart and out.ndim > 2 else None
+        if square is not None and out.shape[square[0]] == out.shape[square[1]] > 1:
+            self._scores.put(out, square)
 
     def _carry(self, name: str, given: list[Tensor], out: Tensor) -> None:
         first = given[0]
-        same = out.shape[-2:] == first.shape[-2:]
-        if same and self._scores.get(first):
-            self._scores.put(out, True)
-        if same and (where := self._weights.get(first)) is not None and (name == "dropout" or name in VIEWS):
-            self._weights.put(out, where)
+        axes = self._scores.get(first)
+        if axes is not None and _keeps(axes, first, out):
+            self._scores.put(out, axes)
+        weights = self._weights.get(first)
+        if weights is not None and _keeps(weights[1], first, out) and (name == "dropout" or name in VIEWS):
+            self._weights.put(out, weights)
         masked = next((m for t in given if (m := self._masked.get(t)) is not None), None)
         if name in PRODUCTS and len(given) == 2:
             mask = next((t for t in given if not t.requires_grad), None)
@@ -118,10 +128,35 @@ class Weighing:
         return ""
 
 
-def _sums_keys(equation: Any) -> bool:
-    """Does it keep the last axis but one of its first operand, and sum over the last one?"""
+def _keeps(axes: Axes, before: Tensor, after: Tensor) -> bool:
+    """Are these axes, and what follows them, the same?"""
+    return before.shape[min(axes) :] == after.shape[min(axes) :]
+
+
+def _letters(equation: Any) -> tuple[list[str], str] | None:
+    """Letters of the operands and of the result."""
     if not isinstance(equation, str) or "->" not in equation or "." in equation:
-        return False
+        return None
     taken, _, left = equation.replace(" ", "").partition("->")
-    first = taken.split(",")[0]
-    return len(first) > 2 and first[-2] in left and first[-1] not in left
+    return taken.split(","), left
+
+
+def _square(equation: Any) -> Axes | None:
+    """Axes of the result that are the first operand's alone, and the second one's."""
+    letters = _letters(equation)
+    if letters is None or len(letters[0]) != 2:
+        return None
+    (a, b), left = letters
+    queries, keys = [x for x in left if x in a and x not in b], [x for x in left if x in b and x not in a]
+    if len(queries) != 1 or len(keys) != 1:
+        return None
+    return left.index(queries[0]) - len(left), left.index(keys[0]) - len(left)
+
+
+def _sums(equation: Any, axes: Axes) -> bool:
+    """Does it keep the first of these axes of its first operand, and sum over the second?"""
+    letters = _letters(equation)
+    if letters is None or len(letters[0][0]) < -min(axes):
+        return False
+    first, left = letters[0][0], letters[1]
+    return first[axes[0]] in left and first[axes[1]] not in left

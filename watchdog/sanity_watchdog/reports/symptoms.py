@@ -61,6 +61,7 @@ SYMPTOMS = {
         layers in a python list are missing from parameters(): WD313
         fine-tuning does nothing, everything is frozen: WD315 WD314
         backbone still frozen after resuming from a checkpoint: WD315
+        froze the encoder with requires_grad = False, it still changes: WD315
         learning rate is 0, lr stays at zero: WD501 WD502
         learning rate does not change, warm-up takes forever: WD502 WD503
         scheduler steps once per epoch instead of every step: WD502
@@ -73,6 +74,7 @@ SYMPTOMS = {
         manual optimization, loss never goes down: WD506 WD216 WD217
         gradients are None: WD314 WD109 WD313
         gradients are zero before the step although backward ran: WD217
+        second loss or gradient accumulation has no effect in manual optimization: WD217
         early layers have tiny gradients in a deep network: WD212 WD215
         dead ReLU, activations are all zero: WD214
         tanh or sigmoid saturated at 1 and -1: WD215
@@ -167,7 +169,7 @@ SYMPTOMS = {
         GPU idles, .item() in every step: WD411
     """),
     "Data": _table("""
-        images are all black, divided by 255 twice: WD122
+        images are all black, divided by 255 twice: WD122 WD123
         forgot to normalize the inputs: WD123
         features of very different scale: WD123
         data loader does not shuffle: WD110
