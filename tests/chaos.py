@@ -46,6 +46,7 @@ GUARDS = frozenset(
         "Row.ended",
         "Interception.record",
         "entry_points.<locals>.wrapped.<locals>.entry",
+        "_instead",
         "_replaced.<locals>.noting.<locals>.noted",
         "compiled_code_unwatched",
         "compiled_code_unwatched.<locals>.compile",

@@ -66,6 +66,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     ),
     (stale_statistics, statistics(FITS, SHIFTED, SHIFTED)),
     (stale_statistics, statistics(NARROW, NARROW)),
+    (stale_statistics, replace(statistics(FITS, FITS), forgotten=("teacher.1", "teacher.4"))),
     (stale_statistics, statistics(BROKEN, BROKEN)),
     (stale_statistics, statistics(FIXED, FIXED)),
 ]

@@ -294,3 +294,17 @@ def one_random_code_for_all_steps_of_a_sample() -> Run:
             return F.mse_loss(self.outlet(torch.relu(h)), noise)
 
     return Noisy(), loader(*tones()), {}
+
+
+@healthy
+def time_brought_first_behind_a_convolution() -> Run:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet = nn.Sequential(nn.Conv1d(8, 16, 3, padding=1), nn.BatchNorm1d(16), nn.ReLU())
+            self.cell, self.head = nn.LSTM(16, 24), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.cell(self.inlet(x.transpose(1, 2)).permute(2, 0, 1))[0][-1])
+
+    return Classifier(First(), lr=3e-3), loader(*tones()), {}

@@ -1,5 +1,6 @@
 """Train and eval mode, dropout, running statistics, metrics and graphs kept alive."""
 
+import copy
 from typing import Any
 
 import torch
@@ -158,3 +159,29 @@ def teacher_that_learns_as_well(fixed: bool) -> Run:
             return F.kl_div(self.net(batch[0]).log_softmax(1), wanted, reduction="batchmean")
 
     return Distils(), loader(*blobs()), {}
+
+
+@fault("WD508")
+def teacher_that_forgets_its_buffers(fixed: bool) -> Run:
+    class Averaged(Classifier):
+        def __init__(self) -> None:
+            super().__init__(
+                nn.Sequential(nn.Linear(20, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 10)), lr=3e-3
+            )
+            self.teacher = copy.deepcopy(self.net).requires_grad_(False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            wanted = self.teacher.eval()(x + 0.1 * torch.randn_like(x)).softmax(1)
+            scores = self.net(x)
+            return F.cross_entropy(scores, y) + 0.1 * F.cross_entropy(scores, wanted)
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            with torch.no_grad():
+                for mean, p in zip(self.teacher.parameters(), self.net.parameters(), strict=True):
+                    mean.lerp_(p, 0.1)
+                if fixed:
+                    for mean, b in zip(self.teacher.buffers(), self.net.buffers(), strict=True):
+                        mean.copy_(b)
+
+    return Averaged(), loader(*blobs()), {"max_steps": 60}

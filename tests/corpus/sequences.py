@@ -334,3 +334,21 @@ class MaskedByHand(nn.Module):
 def added_mask_turned_round(fixed: bool) -> Run:
     ids = cut(text(), 8, 20)
     return Classifier(MaskedByHand(fixed), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
+
+
+class Frames(nn.Module):
+    """A convolution for each frame, then a recurrence over time: (n, t, 8) to 4 scores."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.inlet = nn.Sequential(nn.Conv1d(1, 6, 3, padding=1), nn.BatchNorm1d(6), nn.ReLU(), nn.Flatten())
+        self.cell, self.head = nn.LSTM(48, 24, batch_first=batch_first), nn.Linear(24, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = self.inlet(x.reshape(-1, 1, 8)).view(len(x), x.shape[1], -1)
+        return self.head(self.cell(frames)[0][:, -1])
+
+
+@fault("WD131")
+def recurrence_over_the_batch_behind_convolutions(fixed: bool) -> Run:
+    return Classifier(Frames(batch_first=fixed), lr=3e-3), loader(*tones()), {}

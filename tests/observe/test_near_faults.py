@@ -20,6 +20,8 @@ NAMES = (
     "several-steps-of-a-critic-cleared-once",
     "softmax-over-the-queries-of-an-einsum",
     "step-before-the-second-loss",
+    "recurrence-over-the-batch-behind-convolutions",
+    "teacher-that-forgets-its-buffers",
     "view-beside-itself",
 )
 HEALTHY = (
@@ -29,6 +31,7 @@ HEALTHY = (
     "one-random-code-for-all-steps-of-a-sample",
     "order-of-all-pairs-from-one-column",
     "steps-up-before-each-step-down",
+    "time-brought-first-behind-a-convolution",
 )
 
 

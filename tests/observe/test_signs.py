@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sanity_watchdog.observe.calls import Trace
+from sanity_watchdog.observe.distributions import likelihoods
 from sanity_watchdog.observe.intercept import FollowingMode, Interception
 from sanity_watchdog.observe.lineage import Lineage
-from sanity_watchdog.observe.signs import Signs, likelihoods
+from sanity_watchdog.observe.signs import Signs
 
 Z, Y, V = torch.randn(8, 5), torch.randint(0, 5, (8,)), torch.randn(8, 5)
 

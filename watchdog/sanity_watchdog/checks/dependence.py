@@ -210,7 +210,7 @@ def input_ignored(seen: Dependence) -> Findings:
         yield input_ignored.alert(
             seen,
             "the mask of attention hides the tokens and keeps the padding",
-            hint="key_padding_mask=ids == padding is True where to hide; a tokenizer's attention_mask is 1 where to look",
+            hint="key_padding_mask=ids == padding is True where to hide; an attention_mask is 1 where to look",
             where=seen.inverted,
             evidence={"samples": seen.samples},
         )

@@ -62,7 +62,7 @@ def double_softmax(seen: LossSeen) -> Findings:
     """A loss that applies softmax or sigmoid itself is given values that have already been through one.
 
     **What it sees.** The first argument of ``cross_entropy``, ``binary_cross_entropy_with_logits`` and
-    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, also beside
+    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, or beside
     its complement) was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
     rounding, in more rows than chance could explain. And ``log_softmax`` of a softmax, ``logsigmoid`` of a sigmoid, as
     losses written by hand take them. Training and the first validation batch are looked at.

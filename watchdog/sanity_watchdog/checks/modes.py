@@ -166,7 +166,8 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
     **What it sees.** At a few sampled steps, per layer: the median distance between running and batch mean in standard
     deviations of the batch, and the factor between the variances. An alert needs a distance above 1 or a factor above 4
     in two samples in a row, of statistics that come from the batches by 95 %; or 0.3 and 1.5 where the momentum keeps
-    them from moving at all.
+    them from moving at all. Also layers in eval mode without a gradient, beside such that learn, whose weights move at
+    three samples in a row and whose statistics do not: an average of the network (a teacher) that forgets its buffers.
 
     **Why it matters.** Training normalises with the batch, evaluation with the running statistics: the model that is
     evaluated is not the one that was trained.
@@ -175,13 +176,22 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
 
         nn.BatchNorm2d(64, momentum=0.0)   # before: the statistics stay 0 and 1
         nn.BatchNorm2d(64)                 # after
+        for b, e in zip(net.buffers(), teacher.buffers()): e.copy_(b)    # beside the average of the parameters
 
     **When to ignore.** Where statistics are estimated anew after training, as stochastic weight averaging does.
 
-    **Limits.** Batches of fewer than 16 are left out, and so are layers in eval mode and compiled code.
+    **Limits.** Batches of fewer than 16 are left out, and so are other layers in eval mode and compiled code.
 
     **Sources.** Ioffe and Szegedy 2015; Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021.
     """
+    if seen.forgotten:
+        yield stale_statistics.alert(
+            seen,
+            f"weights of {_count(len(seen.forgotten), 'layer')} are moved by hand, their statistics stand still",
+            hint="average the buffers as well: for b, e in zip(net.buffers(), average.buffers()): e.copy_(b)",
+            subjects=seen.forgotten,
+            evidence={"forgotten": len(seen.forgotten)},
+        )
     judged = [[n for n in layers if n.rows >= ROWS and _settled(n)] for layers in seen.samples[-SAMPLES:]]
     if len(judged) < SAMPLES or not all(judged):
         yield Skip(f"fewer than {SAMPLES} samples of settled statistics with batches of {ROWS}")

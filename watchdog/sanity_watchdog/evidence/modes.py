@@ -106,6 +106,9 @@ class RunningStatistics(Evidence):
 
     Attributes:
         samples: the layers at each sample, oldest first.
+        forgotten: layers in eval mode and without a gradient whose weights move while their statistics stand still,
+            beside such as learn: averages of a network whose buffers are left behind.
     """
 
     samples: tuple[tuple[Normalisation, ...], ...]
+    forgotten: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from .calls import Marks, Trace
 from .facts import Fact
 from .observer import is_plain
 from .operations import ADDS, VIEWS
+from .recurring import Recurring
 from .site import user_line
 from .together import Together
 from .weighing import Weighing
@@ -32,7 +33,8 @@ class Attending:
     ``is_given``: is a tensor data of the batch, and nothing that a trained part has made?
 
     Attributes:
-        together: attention between samples that is meant. weighing: what weights of positions show.
+        together: attention between samples that is meant. weighing: what weights of positions show. recurring: where
+            recurrent layers run over samples.
         placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
         states: last states of recurrent layers. torn: line of a reshape that takes their layers for samples.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
@@ -41,6 +43,7 @@ class Attending:
     def __init__(self, samples: int, drawn: int, is_given: Callable[[Tensor], bool]) -> None:
         self.together = Together(samples)
         self.weighing = Weighing(is_given)
+        self.recurring = Recurring(samples)
         self.lone = self.placed = self.torn = ""
         self.states: Marks[bool] = Marks()
         self._drawn = drawn if drawn == samples else 0

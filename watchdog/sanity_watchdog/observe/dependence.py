@@ -68,7 +68,7 @@ class DependenceWatch(FirstLossObserver):
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
         tags |= {
-            "sequential": batch_as_time(trace.frontier, samples, at.run.module) if sure and not in_order else "",
+            "sequential": _sequential(trace, samples, at.run.module) if sure and not in_order else "",
             "suspects": tuple(s.named(at.run.module) for s in trace.suspects if not s.is_cleared(at.run.module)),
         }
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
@@ -147,6 +147,12 @@ class DependenceWatch(FirstLossObserver):
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
+
+
+def _sequential(trace: Trace, samples: int, module: torch.nn.Module) -> str:
+    """The function that takes the samples for steps, of those that the batch enters first and of those behind."""
+    attending = trace.attending
+    return batch_as_time(trace.frontier, samples, module) or (attending.recurring.over_samples if attending else "")
 
 
 def _gradients(scores: Tensor, places: Sequence[Frontier]) -> tuple[Tensor | None, ...]:

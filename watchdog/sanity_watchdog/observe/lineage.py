@@ -176,6 +176,7 @@ class Lineage:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
         if data:
             self._attending.follow(name, args, kwargs, out, first, self._trace)
+            self._attending.recurring.follow(name, call, [f.rows for f in facts], inputs, out)
         if name in RECURRENT and call[3]:
             self._attending.states.put(out, True)
         elif name == "embedding" and inputs and not data:

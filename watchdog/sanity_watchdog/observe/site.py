@@ -41,7 +41,11 @@ def user_line(depth: int = 1) -> str:
     return library
 
 
-_CALL: CodeType = (lambda function, args, kwargs: function(*args, **kwargs)).__code__
+def _instead(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
+
+
+_CALL: CodeType = _instead.__code__
 
 
 def caller_of(function: Any) -> FrameType | None:

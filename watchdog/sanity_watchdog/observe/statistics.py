@@ -27,6 +27,8 @@ FIRST = 8
 LOOKS = 6
 """Steps that are looked at in all."""
 KEPT = 2
+STOOD = 3
+"""Looks in a row at which weights had moved and statistics had not."""
 MOSTLY = 0.5
 """Share of the initial statistics above which the layer's own are as good as unused, and judged as they are."""
 
@@ -40,6 +42,8 @@ class StatisticsObserver(Observer):
         self._layers: dict[int, tuple[str, _BatchNorm]] = {}
         self._mode: _NormMode | None = None
         self._samples: list[tuple[Normalisation, ...]] = []
+        self._before: dict[str, list[float]] = {}
+        self._stood: dict[str, int] = {}
         self._looks = 0
 
     def start(self, run: Run, at: Moment) -> None:
@@ -76,7 +80,7 @@ class StatisticsObserver(Observer):
         about = [(name, sum(c.rows for c in calls), layer.momentum) for name, layer, calls in known]
         if not known:
             return
-        tags = at.tags()
+        tags, names = at.tags(), [name for name, _ in mode.copies(self._layers)]
 
         def then(values: Mapping[str, Tensor]) -> Iterable[RunningStatistics]:
             layers = tuple(
@@ -86,9 +90,29 @@ class StatisticsObserver(Observer):
                 )
             )
             self._samples = [*self._samples, layers][-KEPT:]
-            return (RunningStatistics(samples=tuple(self._samples), **tags),)
+            forgotten = self._forgotten(dict(zip(names, values["copies"].tolist(), strict=True))) if names else ()
+            return (RunningStatistics(samples=tuple(self._samples), forgotten=forgotten, **tags),)
 
-        at.ask({"table": torch.stack([_distance(layer, calls) for _, layer, calls in known])}, then)
+        asked = {"table": torch.stack([_distance(layer, calls) for _, layer, calls in known])}
+        if names:
+            asked["copies"] = torch.stack([_sums(layer) for _, layer in mode.copies(self._layers)])
+        at.ask(asked, then)
+
+    def _forgotten(self, now: Mapping[str, list[float]]) -> tuple[str, ...]:
+        """Layers whose weights have moved from look to look while their statistics stood still; given sums of each."""
+        for name, sums in now.items():
+            before = self._before.get(name, sums)
+            moved, still = before[:2] != sums[:2], before[2:] == sums[2:]
+            self._stood[name] = self._stood.get(name, 0) + 1 if moved and still else 0
+        self._before = dict(now)
+        return tuple(name for name in now if self._stood[name] >= STOOD)
+
+
+@torch.no_grad()
+def _sums(layer: _BatchNorm) -> Tensor:
+    """Of weights, biases, running means and running variances."""
+    several = (layer.weight, layer.bias, layer.running_mean, layer.running_var)
+    return torch.stack([t.float().sum() for t in several if t is not None])
 
 
 @dataclass
@@ -131,7 +155,14 @@ class _NormMode(TorchFunctionMode):
         super().__init__()
         self._known = known
         self.calls: dict[int, list[_Call]] = {}
+        self._fixed: set[int] = set()
         self.inside = Inside()
+
+    def copies(self, layers: Mapping[int, tuple[str, _BatchNorm]]) -> list[tuple[str, _BatchNorm]]:
+        """Layers without a gradient that were called in eval mode, beside one of the same width that learns."""
+        learn = {layers[key][1].num_features for key in self.calls}
+        found = [layers[key] for key in sorted(self._fixed, key=list(layers).index)]
+        return [(name, m) for name, m in found if m.num_features in learn]
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -153,7 +184,11 @@ class _NormMode(TorchFunctionMode):
         *_: Any,
         **__: Any,
     ) -> None:
-        if not training or running_mean is None or running_var is None or id(running_mean) not in self._known:
+        if running_mean is None or running_var is None or id(running_mean) not in self._known:
+            return
+        if not training and weight is not None and bias is not None and not weight.requires_grad:
+            self._fixed.add(id(running_mean))
+        if not training:
             return
         x = values.detach()
         if x.numel() // max(x.shape[1], 1) < 2:

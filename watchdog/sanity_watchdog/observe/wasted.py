@@ -90,7 +90,8 @@ class WastedWatch(Observer):
         self._alone, self._where = False, ""
 
     def batch(self, at: Moment, batch: Any) -> None:
-        self._off |= at.batch >= SETTLED
+        left_toggled = bool(getattr(at.run.module, "_param_requires_grad_state", None))  # the matter of WD315
+        self._off |= at.batch >= SETTLED or left_toggled
         for player in self._players.values():
             player.stepped = False
 
@@ -121,7 +122,7 @@ class WastedWatch(Observer):
         self._open = [p for p in self._open if number not in p.left]
         if player.steps:
             player.times = player.times + 1 if player.vain else 0
-        if player.vain and player.times:
+        if player.vain and player.times and player.gradients():
             at.emit(
                 Discarded(
                     optimizer=player.number,
@@ -143,8 +144,9 @@ class WastedWatch(Observer):
                 one.left.discard(i)
                 self._off |= self._players[i].weights() != one.players[i]
             if one.players and not one.left and one.alone:
-                for i in one.players:
-                    self._players[i].vain = one
+                if all(self._players[i].steps for i in one.players):  # one that never steps is another matter
+                    for i in one.players:
+                        self._players[i].vain = one
             elif one.players and not one.left:
                 self._walks = max(self._walks, 0)
         self._open = [one for one in self._open if one.left]

@@ -1,0 +1,75 @@
+"""Recurrent layers that take the samples of the batch for the steps of a sequence, behind other layers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from . import layout
+from .calls import Marks
+from .layout import Call
+from .operations import CONVOLUTIONS, RECURRENT
+
+ROW_BY_ROW = CONVOLUTIONS | frozenset((
+    "linear", "batch_norm", "instance_norm", "group_norm", "max_pool1d", "max_pool2d", "max_pool3d", "avg_pool1d",
+    "avg_pool2d", "avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d",
+))  # fmt: skip
+"""Functions that leave what lies along the first axis where it is."""
+FEWEST = 4
+"""Samples below which an axis says little."""
+
+
+class Recurring:
+    """Follows where the samples of the batch lie, through layers; so many ``samples``.
+
+    Attributes:
+        over_samples: the recurrent function whose steps are the samples, and whose batch is something else.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.over_samples = ""
+        self._samples, self._numbers = samples, layout.numbered(samples, 0, 1)
+        self._rows: Marks[Tensor] = Marks()
+
+    def follow(self, name: str, call: Call, known: Sequence[Tensor | None], inputs: list[Tensor], out: Tensor) -> None:
+        """One operation has run on ``inputs``; ``known``: layouts of the samples in those that no layer has made."""
+        if not inputs:
+            return
+        rows = [k if k is not None else self._rows.get(t) for t, k in zip(inputs, known, strict=True)]
+        first = rows[0]
+        if first is None:
+            return
+        if name in RECURRENT:
+            self._enter(name, call, first, inputs[0])
+            return
+        found = self._stacked(call, rows) if name == "stack" else None
+        if name in ROW_BY_ROW:
+            leading = _leading(first)
+            same = leading is not None and len(out) == len(inputs[0]) == len(leading)
+            found = leading.reshape(-1, *[1] * (out.ndim - 1)) if same and leading is not None else None
+        elif found is None:
+            found = layout.after(name, call, rows, inputs, out)
+        if found is not None and found.ndim == out.ndim:
+            self._rows.put(out, found)
+
+    @staticmethod
+    def _stacked(call: Call, rows: Sequence[Tensor | None]) -> Tensor | None:
+        _, args, kwargs, _ = call
+        axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+        first = rows[0]
+        alike = first is not None and all(r is not None and torch.equal(r, first) for r in rows)
+        return first.unsqueeze(axis) if alike and first is not None and isinstance(axis, int) else None
+
+    def _enter(self, name: str, call: Call, rows: Tensor, given: Tensor) -> None:
+        batch_first = call[1][-1] if call[1] else None
+        leading = _leading(rows) if rows.ndim == given.ndim == 3 else None
+        alone = leading is not None and FEWEST <= self._samples == len(given) and torch.equal(leading, self._numbers)
+        if batch_first is False and alone and given.shape[1] > 1 and len(call[1]) > 7:
+            packed = not call[1][1].is_floating_point() if isinstance(call[1][1], Tensor) else False
+            self.over_samples = self.over_samples or ("" if packed else name)
+
+
+def _leading(rows: Tensor) -> Tensor | None:
+    """The numbers along the first axis, where they change along no other."""
+    leading = rows.reshape(len(rows), -1)[:, :1]
+    return leading[:, 0] if torch.equal(rows.reshape(len(rows), -1), leading.expand(-1, rows[0].numel())) else None
