@@ -225,7 +225,7 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
         hint=(
             'freeze or remove them, or use strategy="ddp_find_unused_parameters_true"'
             if seen.fatal
-            else "look for detach(), no_grad() or an unused output on the way to the loss; else freeze or remove them"
+            else "look for detach(), no_grad(), or an output or a loss that is left out; else freeze or remove them"
         ),
         subjects=[m.name for m in seen.without],
         evidence={"parameters": len(seen.without), "share": part, "limit": share, "matrices": matrices},

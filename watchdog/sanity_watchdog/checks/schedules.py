@@ -100,7 +100,9 @@ def _zero_message(rates: Rates, decayed: bool) -> str:
 
 def _zero_hint(rates: Rates, decayed: bool) -> str:
     if decayed and rates.interval == "step" and rates.schedule in BY_FACTORS:
-        return f'{rates.schedule} decays at every step: if its numbers count epochs, give "interval": "epoch"'
+        return (
+            f'{rates.schedule} decays at every step: if it counts epochs, "interval": "epoch", or by hand once in each'
+        )
     if decayed:
         return f"end training where {rates.schedule or 'the rate'} reaches 0, or plan the schedule for the whole run"
     if rates.interval == "epoch":

@@ -71,5 +71,7 @@ class Recurring:
 
 def _leading(rows: Tensor) -> Tensor | None:
     """The numbers along the first axis, where they change along no other."""
+    if not rows.numel():
+        return None
     leading = rows.reshape(len(rows), -1)[:, :1]
     return leading[:, 0] if torch.equal(rows.reshape(len(rows), -1), leading.expand(-1, rows[0].numel())) else None

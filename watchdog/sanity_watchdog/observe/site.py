@@ -58,7 +58,8 @@ def caller_of(function: Any) -> FrameType | None:
 
 def on_behalf_of(frame: FrameType) -> Callable[..., Any]:
     """Calls a function from the line at which ``frame`` stands, so that its warnings name that line and not ours."""
-    code = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+    first = frame.f_lineno - 1  # the call stands in the second line
+    code = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=first)
     return FunctionType(code, frame.f_globals)
 
 
