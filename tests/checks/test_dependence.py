@@ -47,6 +47,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, replace(SEPARATE, torn="model.py:16")),
     (misweighted_positions, PositionWeights(across="model.py:18")),
     (misweighted_positions, PositionWeights(masked="model.py:20")),
+    (misweighted_positions, PositionWeights(unmasked="model.py:22", padding=0.36)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (mixed_samples, SEPARATE),

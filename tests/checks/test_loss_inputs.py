@@ -13,10 +13,10 @@ from sanity_watchdog.evidence.losses import (
     BinaryLoss,
     DistanceLoss,
     DivergenceLoss,
-    LogOfProbabilities,
     Origin,
     OverlapLoss,
     SoftmaxLoss,
+    SquashedTwice,
 )
 
 LOGITS = SoftmaxLoss(
@@ -84,7 +84,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(LOGITS, shape=(32, 20, 20), classes=20, crossed=True)),
     (wrong_loss_input, replace(LOGITS, shape=(240, 8), classes=8, repeated=True)),
     (double_softmax, replace(PROBABILITIES, stage="validation")),
-    (double_softmax, LogOfProbabilities(function="log_softmax", where="train.py:12", shape=(32, 10), origin=SOFTMAX)),
+    (double_softmax, SquashedTwice(function="log_softmax", where="train.py:12", shape=(32, 10), origin=SOFTMAX)),
+    (double_softmax, SquashedTwice(function="softmax", where="train.py:12", shape=(32, 10), origin=SOFTMAX)),
     (
         double_softmax,
         replace(PROBABILITIES, rows=1, shape=(1, 10), origin=Origin("softmax", (1, 10), 1, "model.py:12")),
@@ -92,6 +93,18 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, replace(PROBABILITIES, sum_error=2e-3, dtype="bfloat16")),
     (double_softmax, replace(LOGITS, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 10), None, "model.py:12"))),
     (double_softmax, replace(BINARY, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 6), None, "model.py:12"))),
+    (
+        wrong_loss_input,
+        replace(
+            BINARY,
+            function="binary_cross_entropy",
+            logits=False,
+            low=0.1,
+            high=0.3,
+            together=3.0,
+            origin=Origin("softmax", (32, 6), 1, "model.py:12"),
+        ),
+    ),
     (wrong_loss_input, RAW),
     (wrong_loss_input, replace(RAW, low=0.0, high=0.9, sum_error=1e-7, value=-0.1)),
     (wrong_loss_input, replace(RAW, log_error=math.nan)),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.runs import Classifier, Manual, blobs, loader, mlp, step_by_hand
 
 from .case import Run, fault
-from .parts import images, line, text, tones, walks
+from .parts import cnn, images, line, text, tones, walks
 
 
 @fault("WD104")
@@ -188,3 +188,53 @@ def choices_kept_as_a_column(fixed: bool) -> Run:
 
     state, gain = line()
     return Reinforce(mlp(12, 4), lr=3e-3), loader(state, torch.randint(0, 4, (len(state), 1)), gain), {}
+
+
+@fault("WD131")
+def labels_shuffled_without_their_images(fixed: bool) -> Run:
+    class Shuffles(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            order = torch.randperm(len(x))
+            return self.loss(self.net(x[order]), y[order] if fixed else y)
+
+    return Shuffles(cnn()), loader(*images()), {}
+
+
+@fault("WD131")
+def series_shuffled_without_their_answers(fixed: bool) -> Run:
+    class Shuffles(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            chosen = torch.randperm(len(x))[: len(x) // 2]
+            picked = torch.index_select(y, 0, chosen if fixed else chosen.flip(0))
+            return self.loss(self.net(x[chosen]), picked)
+
+    return Shuffles(mlp(12, 1), F.mse_loss), loader(*((t if t.ndim > 1 else t[:, None]) for t in line())), {}
+
+
+@fault("WD135")
+def pictures_viewed_with_their_channels_first(fixed: bool) -> Run:
+    class Turns(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(x.permute(0, 3, 1, 2) if fixed else x.view(-1, 3, 12, 12)), y)
+
+    x, y = images()
+    return Turns(cnn()), loader(x.permute(0, 2, 3, 1).contiguous(), y), {}
+
+
+@fault("WD135")
+def states_reshaped_for_a_convolution(fixed: bool) -> Run:
+    class OverTime(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Linear(8, 24), nn.Linear(24, 4)
+            self.conv = nn.Conv1d(24, 24, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inlet(x)
+            h = h.transpose(1, 2) if fixed else h.reshape(len(h), h.shape[2], h.shape[1])
+            return self.outlet(self.conv(h).relu().amax(2))
+
+    return Classifier(OverTime(), lr=3e-3), loader(*tones()), {}

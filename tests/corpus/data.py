@@ -22,6 +22,14 @@ def bytes_taken_for_floats(fixed: bool) -> Run:
     return Classifier(nn.Sequential(nn.Flatten(), mlp(144))), loader(x, y), {}
 
 
+@fault("WD123", also=("WD141",))
+def pixels_divided_twice(fixed: bool) -> Run:
+    x, y = greys()
+    x = x.float().reshape(-1, 1, 12, 12) / 255
+    net = nn.Sequential(nn.Conv2d(1, 12, 3), nn.ReLU(), nn.Flatten(), nn.Linear(1200, 10))
+    return Classifier(net), loader(x if fixed else x / 255, y), {}
+
+
 @fault("WD123", also=("WD101", "WD213", "WD143", "WD144", "WD141"))
 def one_feature_in_other_units(fixed: bool) -> Run:
     x, y = line()

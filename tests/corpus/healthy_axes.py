@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
-from .parts import images, line, text, tones, walks
+from .parts import cnn, images, line, text, tones, walks
 
 
 @healthy
@@ -207,3 +207,77 @@ def recurrence_over_ready_batches_with_time_first() -> Run:
     x, y = tones()
     parts = [(x[i : i + 16].transpose(0, 1).contiguous(), y[i : i + 16]) for i in range(0, len(x), 16)]
     return Classifier(Last(), lr=3e-3), DataLoader(parts, batch_size=None), {}
+
+
+@healthy
+def mixed_with_others_of_the_batch() -> Run:
+    class Mixes(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            order, share = torch.randperm(len(x)), float(torch.rand(()))
+            z = self.net(share * x + (1 - share) * x[order])
+            return share * self.loss(z, y) + (1 - share) * self.loss(z, y[order])
+
+    return Mixes(cnn()), loader(*images()), {}
+
+
+@healthy
+def a_patch_of_another_image() -> Run:
+    class Pastes(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            order = torch.randperm(len(x))
+            x[:, :, 2:8, 3:9] = x[order, :, 2:8, 3:9]
+            z, share = self.net(x), 1 - 36 / 144
+            return share * self.loss(z, y) + (1 - share) * self.loss(z, y[order])
+
+    return Pastes(cnn()), loader(*images()), {}
+
+
+@healthy
+def pairs_of_the_same_class_or_not() -> Run:
+    class Pairs(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            order = torch.randperm(len(x))
+            z = self.net(x)
+            apart = (z - z[order]).square().sum(1)
+            return F.binary_cross_entropy_with_logits(1 - apart, (y == y[order]).float())
+
+    return Pairs(cnn(4)), loader(*images()), {}
+
+
+@healthy
+def the_worst_half_of_the_batch() -> Run:
+    class Hardest(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            with torch.no_grad():
+                worst = F.cross_entropy(self.net(x), y, reduction="none").topk(len(x) // 2).indices
+            return self.loss(self.net(x[worst]), y[worst])
+
+    return Hardest(mlp()), loader(*blobs()), {}
+
+
+@healthy
+def views_that_keep_the_order_of_the_axes() -> Run:
+    """Heads split off and joined, patches cut out, axes of length one put elsewhere."""
+
+    class Views(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Linear(36, 24), nn.Linear(24, 10)
+            self.shuffled = nn.Conv2d(4, 8, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            n = len(x)
+            pixels = self.shuffled(F.pad(x, (0, 0, 0, 0, 0, 1)))
+            pixels = pixels.view(n, 2, 4, 12, 12).transpose(1, 2).reshape(n, 8, 12, 12)
+            patches = x.view(n, 3, 4, 3, 4, 3).permute(0, 2, 4, 1, 3, 5).reshape(n, 16, 27)
+            h = self.inlet(F.pad(patches, (0, 9)))
+            heads = h.view(n, 16, 3, 8).transpose(1, 2)
+            h = (h + heads.softmax(-1).transpose(1, 2).reshape(n, 16, 24)).mean(1)
+            h = h.reshape(n, 1, 24).view(n, 24, 1).squeeze(2)
+            return self.outlet(h + pixels.mean((1, 2, 3))[:, None])
+
+    return Classifier(Views(), lr=3e-3), loader(*images()), {}

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from tests.runs import Classifier, loader
 
 from .case import Run, healthy
-from .parts import Attending, cut, text, tones, walks
+from .parts import Attending, Decoder, cut, text, tones, walks
 from .sequences import Tagger
 
 
@@ -308,3 +308,13 @@ def time_brought_first_behind_a_convolution() -> Run:
             return self.head(self.cell(self.inlet(x.transpose(1, 2)).permute(2, 0, 1))[0][-1])
 
     return Classifier(First(), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def padded_text_under_a_causal_mask_alone() -> Run:
+    class Text(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            ids = batch[0]
+            return F.cross_entropy(self.net(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten(), ignore_index=0)
+
+    return Text(Decoder(), lr=3e-3), loader(cut(text(), 8, 20)), {}

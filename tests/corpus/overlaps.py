@@ -35,6 +35,23 @@ def dice_of_scores(fixed: bool) -> Run:
     return Classifier(segmenter(), loss, lr=1e-2), loader(*masks()), {}
 
 
+@fault("WD102")
+def dice_of_a_softmax_of_a_softmax(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        p, truth = torch.softmax(z, 1), F.one_hot(y, 3).movedim(-1, 1)
+        return 1 - ((2 * (p * truth).sum((2, 3)) + 1) / (p.sum((2, 3)) + truth.sum((2, 3)) + 1)).mean()
+
+    net = nn.Sequential(segmenter(3), nn.Identity() if fixed else nn.Softmax(1))
+    return Classifier(net, loss, lr=1e-2), loader(*masks(3)), {}
+
+
+@fault("WD103", also=("WD101",))
+def several_tags_of_a_softmax(fixed: bool) -> Run:
+    x, _ = blobs()
+    net = nn.Sequential(mlp(), nn.Sigmoid() if fixed else nn.Softmax(1))
+    return Classifier(net, F.binary_cross_entropy, lr=3e-3), loader(x, (x[:, :10] > 0).float()), {}
+
+
 @fault("WD103", also=LATER)
 def jaccard_of_each_class_of_scores(fixed: bool) -> Run:
     class PerClass(Classifier):

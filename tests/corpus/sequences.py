@@ -248,6 +248,18 @@ def padding_mask_turned_round(fixed: bool) -> Run:
     return Classifier(Attending(lambda ids: ids == 0 if fixed else ids != 0), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
 
 
+@fault("WD134")
+def attention_without_a_padding_mask(fixed: bool) -> Run:
+    class Sees(Attending):
+        def forward(self, ids: Tensor) -> Tensor:
+            real = ids != 0
+            h = self.blocks(self.tokens(ids), src_key_padding_mask=~real if fixed else None)
+            return self.head((h * real[..., None]).sum(1) / real.sum(1, keepdim=True))
+
+    ids = cut(text(), 8, 20)
+    return Classifier(Sees(torch.zeros_like), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
+
+
 @fault("WD133")
 def pooling_over_an_axis_of_one(fixed: bool) -> Run:
     class Pooled(nn.Module):

@@ -307,6 +307,19 @@ class Game(Manual):
         return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.critic)]
 
 
+@fault("WD114")
+def anchor_that_is_its_own_positive(fixed: bool) -> Run:
+    class Triplets(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            z = self.net(x)
+            near = torch.stack([((y == k) & (torch.arange(len(y)) != i)).float().argmax() for i, k in enumerate(y)])
+            far = (y != y[:, None]).float().argmax(1)
+            return F.triplet_margin_loss(z, z[near] if fixed else z, z[far])
+
+    return Triplets(), loader(*blobs()), {}
+
+
 @fault("WD110")
 def discriminator_told_the_same_of_real_and_made(fixed: bool) -> Run:
     return Game(1.0 if fixed else 0.0, 0.0), loader(torch.randn(512, 2) + 1), {"max_steps": 400}

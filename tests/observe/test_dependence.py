@@ -375,6 +375,65 @@ def test_samples_that_are_the_targets_of_others(kind: type[Classifier]) -> None:
     assert "WD131" not in codes(dog)
 
 
+class Shuffled(Classifier):
+    """``step`` gets the network, the batch and a permutation."""
+
+    def __init__(self, step: Callable[[Any, Tensor, Tensor, Tensor], Tensor], norm: bool) -> None:
+        layers = [nn.Linear(20, 32), nn.BatchNorm1d(32) if norm else nn.Identity(), nn.ReLU(), nn.Linear(32, 10)]
+        super().__init__(nn.Sequential(*layers))
+        self.step = step
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, y = batch
+        return self.step(self.net, x, y, torch.randperm(len(x), generator=torch.Generator().manual_seed(1)))
+
+
+def mixup(net: Any, x: Tensor, y: Tensor, order: Tensor) -> Tensor:
+    scores = net(0.7 * x + 0.3 * x[order])
+    return 0.7 * F.cross_entropy(scores, y) + 0.3 * F.cross_entropy(scores, y[order])
+
+
+def cutmix(net: Any, x: Tensor, y: Tensor, order: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, 5:15] = x[order, 5:15]
+    scores = net(x)
+    return 0.5 * F.cross_entropy(scores, y) + 0.5 * F.cross_entropy(scores, y[order])
+
+
+def hidden_mixup(net: Any, x: Tensor, y: Tensor, order: Tensor) -> Tensor:
+    hidden = net[:3](x)
+    scores = net[3](0.3 * hidden + 0.7 * hidden[order])
+    return 0.3 * F.cross_entropy(scores, y) + 0.7 * F.cross_entropy(scores, y[order])
+
+
+def of_pairs(net: Any, x: Tensor, y: Tensor, order: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits((net(x) * net(x[order])).sum(1), (y == y[order]).float())
+
+
+@pytest.mark.parametrize("norm", [True, False], ids=["batch norm", "no norm"])
+@pytest.mark.parametrize(
+    ("step", "found"),
+    [
+        (lambda net, x, y, order: F.cross_entropy(net(x), y[order]), True),
+        (lambda net, x, y, order: F.cross_entropy(net(x.index_select(0, order)), y), True),
+        (lambda net, x, y, order: F.cross_entropy(net(x), y.flip(0)), True),
+        (lambda net, x, y, order: F.cross_entropy(net(x[order]), y[order]), False),
+        (lambda net, x, y, order: F.cross_entropy(net(x[y < 7]), y[y < 7]), False),
+        (lambda net, x, y, order: F.cross_entropy(net(x)[order], y[order]), False),
+        (lambda net, x, y, order: F.cross_entropy(net(x[order]), y[torch.arange(len(y))[order]]), False),
+        (mixup, False),
+        (cutmix, False),
+        (hidden_mixup, False),
+        (of_pairs, False),
+    ],
+    ids=["labels", "inputs", "turned", "both", "some", "after", "numbers", "mixup", "cutmix", "hidden", "pairs"],
+)
+def test_labels_in_another_order(step: Any, found: bool, norm: bool) -> None:
+    dog = watched(Shuffled(step, norm), loader(*blobs()), max_steps=2)
+    assert codes(dog) == (["WD131"] if found else [])
+    assert_awake(dog)
+
+
 @pytest.mark.parametrize("size", [16, 10])
 def test_a_batch_whose_time_comes_first_is_known_by_its_size(size: int) -> None:
     def collate(rows: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

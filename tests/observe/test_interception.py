@@ -223,6 +223,7 @@ def test_entry_points_are_those_of_this_torch() -> None:
         F.binary_cross_entropy(t, t)
         F.binary_cross_entropy_with_logits(z, t, pos_weight=torch.ones(5))
         F.kl_div(z, t, reduction="batchmean", log_target=False)
+        F.triplet_margin_loss(z, t, t.roll(1, 0), reduction="sum")
         F.ctc_loss(z.log_softmax(-1), y[:3], torch.tensor(8), torch.tensor(3), blank=4, zero_infinity=True)
 
     def record(enter: Any) -> list[LossCall]:

@@ -37,6 +37,10 @@ T, N, C = 6, 4, 5
         [("flatten", torch.flatten, ()), ("unflatten", torch.unflatten, (0, (2, -1)))],
         [("__getitem__", Tensor.__getitem__, ((slice(1, None), 2, None, ...),)), ("neg", torch.neg, ())],
         [("unsqueeze", torch.unsqueeze, (1,)), ("mul", torch.mul, (2,)), ("squeeze", torch.squeeze, (1,))],
+        [("__getitem__", Tensor.__getitem__, (torch.tensor([1, 3, 0]),)), ("transpose", torch.transpose, (0, 2))],
+        [("__getitem__", Tensor.__getitem__, (torch.tensor([True, False, True, True]),))],
+        [("index_select", torch.index_select, (2, torch.tensor([0, -1 + C, 2])))],
+        [("flip", torch.flip, ((0, 2),)), ("roll", torch.roll, (1, 0))],
         [("chunk", lambda x, n: x.chunk(n)[0], (2,)), ("mT", lambda x: x.mT, ())],
     ],
 )
@@ -50,10 +54,11 @@ def test_a_layout_says_where_the_numbers_are(operations: Any, axis: int) -> None
 @pytest.mark.parametrize(
     ("name", "function", "args"),
     [
-        ("flip", torch.flip, ((0,),)),
         ("sort", lambda x: x.sort(0)[0], ()),
         ("cumsum", torch.cumsum, (0,)),
-        ("__getitem__", Tensor.__getitem__, (torch.tensor([2, 0, 1]),)),
+        ("__getitem__", Tensor.__getitem__, (torch.tensor([[2, 0], [1, 3]]),)),
+        ("__getitem__", Tensor.__getitem__, ((torch.tensor([2, 0]), torch.tensor([0, 1])),)),
+        ("__getitem__", Tensor.__getitem__, ([2, 0, 1],)),
         ("sum", torch.sum, (0,)),
     ],
 )

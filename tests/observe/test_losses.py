@@ -302,6 +302,19 @@ def test_a_margin_softmax_over_cosines_is_a_choice() -> None:
     assert_awake(dog, 4)
 
 
+@pytest.mark.parametrize("unit", [True, False])
+def test_a_temperature_of_prototypes_is_a_choice(unit: bool) -> None:
+    layer = nn.Linear(32, 10, bias=False)
+    prototypes = nn.utils.parametrizations.weight_norm(layer) if unit else layer
+
+    def step(net: nn.Module, batch: Any) -> Tensor:
+        return F.cross_entropy(prototypes(F.normalize(net[0](batch[0]))) / 0.01, batch[1])
+
+    own = OwnStep(step)
+    own.prototypes = prototypes
+    assert (the(watch(own), "WD101").severity is Severity.INFO) == unit
+
+
 @pytest.mark.parametrize(
     "last", [nn.Softmax(1), nn.Softmax(-1), nn.Sigmoid(), nn.Sequential(nn.Softmax(1), nn.Flatten())]
 )
@@ -329,6 +342,10 @@ def yes(batch: Any) -> Tensor:
     return F.one_hot(batch[1], 10).float()
 
 
+def dice(p: Tensor, y: Tensor) -> Tensor:
+    return 1 - (2 * (p * y).sum() + 1) / (p.sum() + y.sum() + 1)
+
+
 TWICE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
     "log of a softmax": lambda net, b: F.nll_loss(net(b[0]).softmax(1).log_softmax(1), b[1]),
     "log of a sigmoid": lambda net, b: -(yes(b) * F.logsigmoid(net(b[0]).sigmoid())).mean(),
@@ -336,6 +353,8 @@ TWICE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
     "tanh by two": lambda net, b: F.binary_cross_entropy_with_logits((1 + torch.tanh(net(b[0]))) / 2, yes(b)),
     "tanh the other way": lambda net, b: F.binary_cross_entropy_with_logits(0.5 - net(b[0]).tanh() / -2, yes(b)),
     "soft margin": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]).sigmoid(), yes(b)),
+    "dice": lambda net, b: dice(torch.softmax(nn.Softmax(1)(net(b[0])), 1), yes(b)),
+    "dice of yes and no": lambda net, b: dice(net(b[0]).sigmoid().flatten(1).sigmoid(), yes(b)),
 }
 ONCE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
     "half a tanh": lambda net, b: F.binary_cross_entropy((net(b[0]).tanh() + 1) / 2, yes(b)),
@@ -348,6 +367,9 @@ ONCE: dict[str, Callable[[nn.Module, Any], Tensor]] = {
     "a teacher": lambda net, b: F.kl_div(
         net(b[0]).log_softmax(1), net(b[0]).detach().softmax(1).log_softmax(1), log_target=True, reduction="batchmean"
     ),
+    "scaled between": lambda net, b: F.mse_loss((net(b[0]).softmax(1) / 0.1).softmax(1), yes(b)),
+    "there and back": lambda net, b: F.mse_loss(net(b[0]).softmax(0).softmax(1), yes(b)),
+    "gate of a gate": lambda net, b: F.mse_loss((net(b[0]) * net(b[0]).sigmoid()).sigmoid(), yes(b)),
     "sharpened": lambda net, b: F.nll_loss((net(b[0]).softmax(1) * 8).log_softmax(1), b[1]),
     "soft margin": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b)),
     "soft margin of a sum": lambda net, b: F.multilabel_soft_margin_loss(net(b[0]), yes(b), reduction="sum"),
@@ -655,6 +677,8 @@ def test_alignment_of_language_models() -> None:
 
 def test_padding_in_the_loss() -> None:
     assert codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:])), text(6))) == ["WD111"]
+    assert codes(watch(Language(lambda t: (t, F.pad(t, (0, 1), value=-100)[:, 1:])), text(6))) == ["WD111"]
+    assert not codes(watch(Language(lambda t: (t, F.pad(t, (0, 1), value=-100)[:, 1:])), text(14)))
     assert not codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:]), ignore=0), text(6)))
     assert not codes(watch(Language(lambda t: (t[:, :-1], t[:, 1:])), text(14)))
 

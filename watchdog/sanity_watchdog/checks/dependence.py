@@ -23,7 +23,7 @@ MIXING = {
 }
 """Fixes by kind of suspect, the surest first."""
 ONE = "all scores are made of one sample: look for [0], [:1], expand() or a batch of one"
-ORDER = "give scores and targets one order: transpose before the reshape"
+ORDER = "give scores and targets one order: shuffle both or neither, transpose before a reshape"
 MASK = "check the causal mask (its sign, every layer) and the axes on the way to the loss"
 INSIDE = (
     "the targets lie inside the input, which the model has read: let them begin behind its end, or mask what is later"
@@ -45,8 +45,9 @@ def mixed_samples(seen: Dependence) -> Findings:
     **What it sees.** The gradient of one sample's scores with respect to the places where the batch meets the first
     weights, from the graph of the first step itself. It alerts when at least half of the other samples have an
     influence above 10⁻⁴ of the sample's own. Where every view and reshape of data and targets could be followed, it
-    alerts as well when scores of two samples depend on others and not on their own; behind a reshape that exchanges the
-    axis of the samples one is enough, or two others beside its own. Where the batch enters a recurrent layer or
+    alerts as well when scores of two samples depend on others and not on their own (with BatchNorm: more than twice as
+    much on another), as where labels alone are shuffled; behind a reshape that exchanges the axis of the samples one is
+    enough, or two others beside its own. Where the batch enters a recurrent layer or
     attention first, its axes are compared with ``batch_first``. A table (positions, 1, features) that is cut at the
     number of samples, or embedded numbers of the samples, added to (samples, time, features), give each sample the code
     of its place in the batch. Last states (layers, samples, features) that are reshaped to (samples, all features).
@@ -239,12 +240,14 @@ def input_ignored(seen: Dependence) -> Findings:
 
 @check("WD134", "misweighted-positions", Severity.WARNING, PositionWeights)
 def misweighted_positions(seen: PositionWeights) -> Findings:
-    """Attention is normalised over the queries, or a mask is a factor of its scores and hides nothing.
+    """Attention is normalised over the queries, or gives weight to padding: its mask is missing, or a mere factor.
 
     **What it sees.** In the first step: a product of two activations that has as many rows as columns, a softmax over
     the axis of the first one's (the last but one, or as ``einsum`` lays it), and then a sum over the other one with
-    these weights. And scores that are multiplied by zeros
-    and ones of the batch, right before a softmax over an axis along which both occur, whose result is not masked again.
+    these weights. Scores that are multiplied by zeros and ones of the batch, right before a softmax over an axis along
+    which both occur, whose result is not masked again. And fused attention that gets no mask at all, over positions
+    whose ids end (or begin) in runs of different lengths of one token that stands nowhere else, where a tenth of the
+    positions are such padding.
 
     **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks
     with what the others look at. A score of 0 is a score like others: exp(0) is 1, and padding keeps its weight.
@@ -255,11 +258,15 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
         weights = (q @ k.transpose(-2, -1)).softmax(-1)               # after: over the keys
         weights = (scores * mask).softmax(-1)                         # before
         weights = scores.masked_fill(mask == 0, -torch.inf).softmax(-1)   # after
+        encoder(embed(ids))                                           # before
+        encoder(embed(ids), src_key_padding_mask=ids == padding)      # after; a hub model: attention_mask=mask
 
-    **When to ignore.** Where queries are meant to compete for keys without being normalised afterwards.
+    **When to ignore.** Where queries are meant to compete for keys without being normalised afterwards, and where the
+    token that fills the rows up is meant to be attended to.
 
     **Limits.** Queries and keys of different numbers are left alone (slots and clusters compete on purpose), and so is
-    what fused attention does. The first step only; not where the step is compiled.
+    what fused attention does with its mask. Padding of a language model is left to its causal mask. Without ids that
+    an embedding looks up no padding is known. The first step only; not where the step is compiled.
 
     **Sources.** Vaswani et al. 2017: a softmax over the keys; illegal connections are set to minus infinity.
     """
@@ -278,4 +285,12 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
             hint="scores.masked_fill(mask == 0, -torch.inf) before the softmax",
             where=seen.masked,
             evidence={"score": 0.0},
+        )
+    elif seen.unmasked:
+        yield misweighted_positions.alert(
+            seen,
+            f"attention without a mask over positions of which {seen.padding:.0%} are padding",
+            hint="hide it: src_key_padding_mask=ids == padding; a hub model takes attention_mask=ids != padding",
+            where=seen.unmasked,
+            evidence={"padding": seen.padding},
         )

@@ -2,23 +2,36 @@
 
 import math
 
+from ..alerts import Severity
 from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen
 
 RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nll_loss"
 """What to do about counts below zero."""
 
 
-def doubtful(seen: LossSeen) -> tuple[str, str] | None:
-    """Message and hint; None where nothing is odd."""
+TOGETHER = 1.5
+"""Sum of a sample's targets from which there is more than one right answer, smoothed labels allowed for."""
+
+
+def doubtful(seen: LossSeen) -> tuple[str, str, Severity] | None:
+    """Message, hint and severity; None where nothing is odd."""
     if isinstance(seen, DivergenceLoss) and seen.reduction == "mean" and len(seen.shape) > 1:
         return (
             f"{seen.function} divides by all {math.prod(seen.shape):,} elements, not by the samples: reduction='mean'",
             "pass reduction='batchmean' for the divergence of a sample",
+            Severity.INFO,
         )
     if isinstance(seen, BinaryLoss) and not seen.logits and _is_softmax_of_classes(seen):
+        if seen.together >= TOGETHER:
+            return (
+                f"{seen.function} gets a softmax, which sums to 1, where up to {seen.together:.3g} classes are right",
+                "use binary_cross_entropy_with_logits on the scores: a sigmoid for each class",
+                Severity.WARNING,
+            )
         return (
             f"{seen.function} gets a softmax over {seen.shape[-1]} classes, each taken for a question of its own",
             "use cross_entropy on the scores for one class each, binary_cross_entropy_with_logits for several",
+            Severity.INFO,
         )
     return None
 

@@ -15,9 +15,9 @@ SAMPLES = 4
 def compared_with_itself(seen: Likeness) -> Findings:
     """A loss compares predictions with equal targets in every step: a teacher that is the student itself.
 
-    **What it sees.** Predictions and targets of distances, of ``kl_div`` and of cross entropies on probabilities, where
-    the targets differ from place to place. It alerts when they were the same at all samples of the first steps: to the
-    last bit after 8 steps, within float32's rounding after 34.
+    **What it sees.** Predictions and targets of distances, of ``kl_div`` and of cross entropies on probabilities, and
+    anchors and positives of triplets, where the targets differ from place to place. It alerts when they were the same
+    at all samples of the first steps: to the last bit after 8 steps, within float32's rounding after 34.
 
     **Why it matters.** This loss is zero, or at its minimum, and so is its gradient: nothing is distilled, and a
     consistency between two views or an average and its student is met by construction.

@@ -4,7 +4,7 @@ import math
 
 from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import BinaryLoss, DivergenceLoss, LogOfProbabilities, LossSeen, Origin, OverlapLoss, SoftmaxLoss
+from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, Origin, OverlapLoss, SoftmaxLoss, SquashedTwice
 from .check import Findings, Skip, check
 from .doubtful import doubtful
 
@@ -64,8 +64,9 @@ def double_softmax(seen: LossSeen) -> Findings:
     **What it sees.** The first argument of ``cross_entropy``, ``binary_cross_entropy_with_logits`` and
     ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, or beside
     its complement) was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
-    rounding, in more rows than chance could explain. And ``log_softmax`` of a softmax, ``logsigmoid`` of a sigmoid, as
-    losses written by hand take them. Training and the first validation batch are looked at.
+    rounding, in more rows than chance could explain. And a softmax of a softmax over the same axis, a sigmoid of a
+    sigmoid, or such a logarithm (``log_softmax``, ``logsigmoid``), as where a Dice loss applies again what the network
+    has applied. Training and the first validation batch are looked at.
 
     **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
     fall below ln(e + k - 1) - 1 (1.46 for ten classes).
@@ -79,7 +80,7 @@ def double_softmax(seen: LossSeen) -> Findings:
 
     **Limits.** For the sigmoid only its own call is proof (healthy fresh logits often lie in [0, 1]); where nothing
     can be followed (compiled code, later samples) it is not seen. Of losses written by hand only those are judged that
-    take such a logarithm.
+    apply a softmax, a sigmoid or its logarithm themselves.
 
     **Sources.** DeepFD, NeuraLint and UMLAUT list it among the most frequent faults of training programs. The rule
     for the rows was measured on 100,000 random batches per format.
@@ -91,7 +92,7 @@ def double_softmax(seen: LossSeen) -> Findings:
             yield _twice(seen, "softmax", f"rows sum to 1: the loss cannot fall below {floor:.2f}")
         elif seen.origin is not None and seen.origin.name == "sigmoid":
             yield _twice(seen, "sigmoid", f"{seen.low:.2g} to {seen.high:.2g}")
-    elif isinstance(seen, LogOfProbabilities) and seen.origin is not None:
+    elif isinstance(seen, SquashedTwice) and seen.origin is not None:
         yield _twice(seen, seen.origin.name, "squashed twice")
     elif isinstance(seen, BinaryLoss) and seen.logits:
         if seen.origin is not None and seen.origin.name in ("sigmoid", "softmax"):
@@ -103,16 +104,19 @@ def double_softmax(seen: LossSeen) -> Findings:
 
 
 def _twice(seen: LossSeen, name: str, why: str) -> Alert:
-    made = f", made at {seen.origin.where}" if seen.origin is not None and seen.origin.where else ""
+    made = seen.origin.where if seen.origin is not None else ""
     evidence: dict[str, str | float] = {"low": seen.low, "high": seen.high, "dtype": seen.dtype}
-    if isinstance(seen, LogOfProbabilities):
+    hint = f"give it the scores: remove the {name} before the loss" + (f", made at {made}" if made else "")
+    if isinstance(seen, SquashedTwice):
         evidence = {"shape": str(seen.shape)}
+        if seen.function == name:
+            hint = f"keep one {name} of the two, this one or the one at {made}"
     if isinstance(seen, SoftmaxLoss):
         evidence |= {"sum_error": seen.sum_error, "rows": seen.rows}
     return double_softmax.alert(
         seen,
         f"{seen.function} gets probabilities ({why})",
-        hint=f"give it the scores: remove the {name} before the loss{made}",
+        hint=hint,
         subjects=(seen.function,),
         where=seen.where,
         evidence=evidence,
@@ -130,7 +134,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     contrastive scores of a batch with itself in which a sample is its own positive or its own rival, logits or
     log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like probabilities,
     and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer. A note only:
-    ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a softmax over several classes.
+    ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a softmax over several classes (a WARNING
+    where more than one is right).
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -168,7 +173,7 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     message, hint = found
     if not message and (note := doubtful(seen)):
         where, name = seen.where, seen.function
-        yield wrong_loss_input.alert(seen, note[0], severity=Severity.INFO, hint=note[1], subjects=(name,), where=where)
+        yield wrong_loss_input.alert(seen, note[0], severity=note[2], hint=note[1], subjects=(name,), where=where)
     if message:
         origin = seen.origin
         made = f" ({origin.name} at {origin.where})" if origin is not None and origin.where else ""

@@ -86,7 +86,25 @@ class PositionWeights(Evidence):
     Attributes:
         across: line of a softmax over the queries, whose weights then sum up the keys; empty for none.
         masked: line of a mask of zeros and ones that scores are multiplied by before a softmax; empty for none.
+        unmasked: line of attention that no mask keeps from padding; empty for none. padding: share of the positions.
     """
 
     across: str = ""
     masked: str = ""
+    unmasked: str = ""
+    padding: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reordered(Evidence):
+    """The first reshape of a step that gave values of the batch their axes in another order; ``operation`` is empty
+    where there was none.
+
+    Attributes:
+        where: the user's line. before, after: shapes.
+    """
+
+    operation: str = ""
+    where: str = ""
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()

@@ -145,12 +145,14 @@ class BinaryLoss(LossSeen):
         logits: does it apply the sigmoid itself?
         zeros: share of exact zeros in the first argument. edges: share that equals one of its extremes.
         perfect: what the best possible scores would cost with these targets, as the call reports it.
+        together: largest sum of the targets along the last axis.
     """
 
     logits: bool = True
     zeros: float = 0.0
     edges: float = 0.0
     perfect: float = math.nan
+    together: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,8 +210,8 @@ class OverlapLoss(LossSeen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOfProbabilities(LossSeen):
-    """A ``log_softmax`` or ``logsigmoid`` of what ``origin``, a softmax or sigmoid over the same values, has made."""
+class SquashedTwice(LossSeen):
+    """A softmax or sigmoid, or the logarithm of one, of what ``origin``, one over the same values, has made."""
 
 
 @dataclass(frozen=True, kw_only=True)

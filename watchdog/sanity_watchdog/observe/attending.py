@@ -1,4 +1,4 @@
-"""Attention that cannot see what it should: a padding mask turned round, weights that are a softmax over one number."""
+"""Attention that does not see what it should: a padding mask turned round or missing, weights that are all one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,9 +12,11 @@ from .observer import is_plain
 from .operations import ADDS, VIEWS
 from .recurring import Recurring
 from .site import user_line
-from .together import Together
+from .suspects import keeps_order
+from .together import ATTENTION, Together
 from .weighing import Weighing
 
+FUSED = "scaled_dot_product_attention"
 PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
 CONTRACTIONS = ("matmul", "__matmul__", "bmm")
 KEPT, HIDDEN = 0.9, 0.5
@@ -25,6 +27,8 @@ MASKS = 4
 """Masks kept of a step."""
 MASKED = -9e3
 """Scores at or below this are hidden: masks use -1e4, -1e9 or -inf."""
+MUCH = 0.1
+"""Share of the places that must be padding for its weight to count."""
 
 
 class Attending:
@@ -51,6 +55,7 @@ class Attending:
         self._by_place: list[tuple[str, Tensor]] = []
         self._weights: dict[int, tuple[Tensor, str]] = {}
         self._masks: list[tuple[str, Tensor, list[Tensor]]] = []
+        self._open: list[tuple[str, list[Tensor]]] = []
 
     def follow(
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, first: Fact, trace: Trace
@@ -65,10 +70,13 @@ class Attending:
             self.torn = self.torn or (user_line() if len(out) == given.shape[1] != len(given) > 1 else "")
         if name in ADDS and len(args) > 1 and not self.placed:
             self._note_positions(given, args[1])
-        if name == "multi_head_attention_forward":
-            self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
-        elif name == "scaled_dot_product_attention":
-            self._note_hidden(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), trace.ids)
+        if name in (ATTENTION, FUSED):
+            if name == ATTENTION:
+                self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
+            else:
+                self._note_hidden(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), trace.ids)
+            if out.requires_grad and not keeps_order(name, args, kwargs):
+                self._note_open(name, args, kwargs, trace.ids)
         elif name == "softmax" and out.ndim > 2 and out.shape[-1] > 1:
             if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, out.ndim - 1):
                 self._note_hidden(given, trace.ids)
@@ -138,6 +146,28 @@ class Attending:
             shut = ~scores if scores.dtype is torch.bool else scores.detach() <= MASKED
             self._note_mask(shut.flatten(1, -2).all(1), ids)
 
+    def _note_open(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], ids: list[Tensor]) -> None:
+        """Note attention without any mask to the positions that ids were looked up for."""
+        given = args[3] if name == FUSED and len(args) > 3 else None
+        masked = any(m is not None for m in (given, kwargs.get("attn_mask"), kwargs.get("key_padding_mask")))
+        keys = args[1] if len(args) > 1 else kwargs.get("key")
+        if masked or len(self._open) == MASKS or not isinstance(keys, Tensor) or keys.ndim < 3:
+            return
+        shape = (keys.shape[1], keys.shape[0]) if name == ATTENTION else (keys.shape[0], keys.shape[-2])
+        fits = [i for i in ids if tuple(i.shape) == shape and is_plain(i)]
+        if fits:
+            self._open.append((user_line(), fits))
+
+    def without_mask(self) -> tuple[str, float]:
+        """Line of attention that no mask keeps from padding, and the padding's share. Waits for the device."""
+        for where, several in self._open:
+            for ids in several:
+                found = _padding(ids)
+                share = float(found.float().mean()) if found is not None else 0.0
+                if share >= MUCH:
+                    return where, share
+        return "", 0.0
+
     def turned_round(self) -> str:
         """Line of attention whose mask hides the tokens and keeps the padding. Waits for the device."""
         for where, hidden, several in self._masks:
@@ -150,7 +180,14 @@ class Attending:
 
 def _shares(hidden: Tensor, ids: Tensor) -> tuple[float, float] | None:
     """Shares of the padding and of the tokens that are hidden; None where no padding was recognised."""
-    for rows, shut in ((ids, hidden), (ids.flip(1), hidden.flip(1))):
+    run = _padding(ids)
+    return None if run is None else (float(hidden[run].float().mean()), float(hidden[~run].float().mean()))
+
+
+def _padding(ids: Tensor) -> Tensor | None:
+    """Which of the ids ``(samples, positions)`` are padding, behind the tokens or before them; None for none."""
+    for turned in (False, True):
+        rows = ids.flip(1) if turned else ids
         last = rows[:, -1].mode().values
         same = rows == last
         run = same.flip(1).cumprod(1).flip(1).bool()
@@ -158,5 +195,5 @@ def _shares(hidden: Tensor, ids: Tensor) -> tuple[float, float] | None:
         if int(lengths.amax()) < 2 or bool((lengths == lengths[0]).all()) or int(lengths.amax()) == rows.shape[1]:
             continue
         if float(run.sum() / same.sum()) >= AT_THE_END:
-            return float(shut[run].float().mean()), float(shut[~run].float().mean())
+            return run.flip(1) if turned else run
     return None

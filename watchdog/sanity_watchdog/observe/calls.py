@@ -140,7 +140,7 @@ class Trace:
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
-        twice: logarithms of a softmax or sigmoid, each with the softmax or sigmoid that had made its argument.
+        twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """

@@ -22,12 +22,14 @@ class Company:
     Attributes:
         own: the sample that its target is of. others: other samples, in order. itself: does it depend on its own?
         influence: the largest of another sample, relative to its own; 0 where it does not depend on its own.
+        strongest: the sample that it depends on most.
     """
 
     own: int
     others: tuple[int, ...]
     itself: bool
     influence: float
+    strongest: int
 
     @property
     def is_run(self) -> bool:
@@ -60,7 +62,7 @@ def company(
     counts = (felt > COUNTS * felt.amax()).tolist()
     others = tuple(i for i, c in enumerate(counts) if c and i != own)
     influence = max((float(felt[i]) for i in others), default=0.0) / float(felt[own]) if counts[own] else 0.0
-    return Company(own, others, counts[own], influence)
+    return Company(own, others, counts[own], influence, int(felt.argmax()))
 
 
 def astray(rows: Sequence[Company], moved: bool = False) -> Company | None:
@@ -74,6 +76,13 @@ def astray(rows: Sequence[Company], moved: bool = False) -> Company | None:
     if len(lost) < max(len(rows), 2) or all(c.is_run for c in lost):
         return None
     return lost[0] if len({c.offsets for c in lost}) > 1 else None
+
+
+def overshadowed(rows: Sequence[Company]) -> Company | None:
+    """A row that depends more than twice as much on another sample as on its own, where statistics over the batch make
+    it depend on all, and two such rows have theirs at different distances."""
+    lost = [c for c in rows if c.strongest != c.own and (c.influence > 2 or not c.itself)]
+    return lost[0] if len(lost) > 1 and len({c.strongest - c.own for c in lost}) > 1 else None
 
 
 def _owner(call: LossCall, index: Index) -> int | None:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evidence.dependence import Dependence, PositionWeights
+from ..evidence.dependence import Dependence, PositionWeights, Reordered
 from .batches import elements, size_of
 from .calls import Frontier, LossCall, Trace
-from .company import COUNTS, astray, company
+from .company import COUNTS, astray, company, overshadowed
 from .entering import by_position
 from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
@@ -19,9 +19,9 @@ from .loaders import first_size, gathers, shuffles
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import is_plain
-from .obstacles import batch_as_time, mixing_on_purpose, obstacle
+from .obstacles import NORM, batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Entry, Row, row_of
-from .suspects import MOVED
+from .suspects import MOVED, RESHAPED, Seen
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -35,10 +35,21 @@ IN_ORDER = "rows that are not shuffled were made one sequence"
 class DependenceWatch(FirstLossObserver):
     """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
 
-    codes = ("WD112", "WD131", "WD132", "WD133", "WD134")
+    codes = ("WD112", "WD131", "WD132", "WD133", "WD134", "WD135")
 
     def first_loss(self, at: Moment, loss: Tensor) -> None:
-        at.emit(self._look(at, loss))
+        found = self._look(at, loss)
+        at.emit(found)
+        attending = at.trace.attending if at.trace is not None else None
+        if attending is not None:
+            weighing = attending.weighing
+            unmasked, padding = attending.without_mask() if math.isnan(found.later) else ("", 0.0)
+            masked, tags = weighing.masked(), at.tags()
+            at.emit(PositionWeights(across=weighing.across, masked=masked, unmasked=unmasked, padding=padding, **tags))
+        if at.trace is not None and at.trace.followed:
+            torn = next((s for s in at.trace.suspects if s.kind == RESHAPED), Seen("", "", "", shapes=((), ())))
+            (before, after), tags = torn.shapes, at.tags()
+            at.emit(Reordered(operation=torn.operation, where=torn.where, before=before, after=after, **tags))
 
     def _look(self, at: Moment, loss: Tensor) -> Dependence:
         trace, tags = at.trace, at.tags()
@@ -50,8 +61,6 @@ class DependenceWatch(FirstLossObserver):
                 "placed": attending.placed_at(),
                 "torn": attending.torn,
             }
-            weighing = attending.weighing
-            at.emit(PositionWeights(across=weighing.across, masked=weighing.masked(), **at.tags()))
         if trace is None or not trace.followed:
             compiled = trace is not None and trace.compiled
             return Dependence(reason="compiled step" if compiled else "the step was not followed", **tags)
@@ -89,14 +98,15 @@ class DependenceWatch(FirstLossObserver):
         meant = meant if sure else UNSURE
         mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module, trace)
         try:
-            found = self._ask(trace, call, samples, set(behind), bool(mixing))
+            found = self._ask(trace, call, samples, set(behind), mixing)
         except RuntimeError as error:
             if "second time" not in str(error):
                 raise
             return Dependence(reason="the step has already gone back through this graph", **tags)
+        mixing = "" if mixing == NORM and "astray" in found else mixing
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
-    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: bool) -> dict[str, Any]:
+    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: str) -> dict[str, Any]:
         reached = [f for f in trace.frontier if f.tensor.grad_fn in behind and f.data.numel() and f.tensor.numel()]
         row = row_of(call, reached, samples)
         gradients = _gradients(call.input[row.index], reached)
@@ -118,15 +128,15 @@ class DependenceWatch(FirstLossObserver):
             found |= {"position": row.position, "length": row.length, "before": row.entry.offset}
         picked = any(node.name().startswith("IndexBackward") for node in behind)
         moved = any(s.kind == MOVED for s in trace.suspects)
-        if first is not None and (first.others or moved) and not mixing and not picked:
+        if first is not None and (first.others or moved) and mixing in ("", NORM) and not picked:
             again = _gradients(call.input[row.another], reached)
             with torch.no_grad():
                 second = company(call, row.another, reached, again, samples)
             if second is not None:
                 found["others"] = max(len(first.others), len(second.others))
-                lost = astray((first, second), moved)
+                lost = overshadowed((first, second)) if mixing else astray((first, second), moved)
                 if lost is not None:
-                    found |= {"own": lost.own, "others": len(lost.others), "astray": lost.others[0]}
+                    found |= {"own": lost.own, "others": len(lost.others), "astray": lost.strongest}
                     found["single"] = first.others == second.others == lost.others[:1]
         return found
 

@@ -45,6 +45,10 @@ ENTRY_POINTS: dict[tuple[Any, str], tuple[str, tuple[str, ...]]] = {
         ("input", "target", "weight", "pos_weight", "reduction"),
     ),
     (torch, "kl_div"): ("kl_div", ("input", "target", "reduction", "log_target")),
+    (torch, "triplet_margin_loss"): (
+        "triplet_margin_loss",
+        ("anchor", "positive", "negative", "margin", "p", "eps", "swap", "reduction"),
+    ),
     (torch, "ctc_loss"): (
         "ctc_loss",
         ("log_probs", "targets", "input_lengths", "target_lengths", "blank", "reduction", "zero_infinity"),

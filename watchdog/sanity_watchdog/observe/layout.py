@@ -15,6 +15,7 @@ from .operations import ELEMENTWISE, MOVES, RESHAPES
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
 """A function, its arguments by place and by name, and which of its results is meant."""
+PICKS = ("__getitem__", "index_select")
 MOST = 1 << 20
 """Numbers of a layout; larger ones are given up."""
 
@@ -37,7 +38,7 @@ def after(
     if name in RESHAPES:
         return _reshaped(layout, source.shape, out.shape) if len(inputs) == 1 else None
     if name in MOVES:
-        return _moved(name, call, source, layout, out) if len(inputs) == 1 else None
+        return _moved(name, call, source, layout, out) if len(inputs) == 1 or name in PICKS else None
     if name == "one_hot":
         return layout[..., None]
     if name not in ELEMENTWISE or any(k is not layout and not torch.equal(k, layout) for _, k in layouts[1:]):
@@ -52,10 +53,24 @@ def _moved(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -
     if not args or args[0] is not source:
         return None
     if name == "__getitem__" and any(isinstance(i, (Tensor, list)) for i in _indices(args[1])):
-        return None
+        return _picked(layout, args[1], 0)
+    if name == "index_select":
+        return _picked(layout, args[2], int(args[1])) if len(args) > 2 else None
     moved = function(layout.expand(source.shape), *args[1:], **kwargs)
     moved = moved[number] if isinstance(moved, (tuple, list)) else moved
     return _collapsed(moved) if moved.shape == out.shape else None
+
+
+def _picked(layout: Tensor, index: Any, axis: int) -> Tensor | None:
+    """Rows in the order of ``index``, which is read; None where it is more than a list of rows."""
+    if not isinstance(index, Tensor) or index.ndim != 1:
+        return None
+    return layout if layout.shape[axis] == 1 else layout.index_select(axis, _rows(index))
+
+
+def _rows(index: Tensor) -> Tensor:
+    index = index.detach().cpu()
+    return index.nonzero()[:, 0] if index.dtype in (torch.bool, torch.uint8) else index.long()
 
 
 def _indices(index: Any) -> Iterable[Any]:

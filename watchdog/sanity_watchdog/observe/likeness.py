@@ -14,6 +14,7 @@ from .loss_statistics import DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
 
+TRIPLET = "triplet_margin_loss"
 LINES = 8
 """Loss calls that are followed."""
 NEAR, VARIED = 1e-6, 1e-3
@@ -76,6 +77,8 @@ class LikenessWatch(Observer):
 def _pair(call: LossCall) -> tuple[Tensor, Tensor] | None:
     """Predictions and targets on one scale, where the call has a target for each prediction."""
     given, wanted = call.input, call.target
+    if call.name == TRIPLET:
+        given, wanted = call.arguments.get("anchor"), call.arguments.get("positive")
     if call.error or call.traced or not (is_plain(given) and is_plain(wanted)) or given.shape != wanted.shape:
         return None
     if not wanted.is_floating_point() or not given.numel() or not (given.requires_grad or wanted.requires_grad):
@@ -87,4 +90,4 @@ def _pair(call: LossCall) -> tuple[Tensor, Tensor] | None:
         return given.softmax(class_axis(given)), wanted
     if call.name == "binary_cross_entropy_with_logits":
         return given.sigmoid(), wanted
-    return (given, wanted) if call.name in (*DISTANCES, "binary_cross_entropy") else None
+    return (given, wanted) if call.name in (*DISTANCES, "binary_cross_entropy", TRIPLET) else None

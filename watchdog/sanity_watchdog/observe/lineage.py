@@ -35,6 +35,7 @@ from .operations import (
     REDUCES,
     SCALES,
     SILENT,
+    UNITS,
     VIEWS,
     name_of,
 )
@@ -193,7 +194,7 @@ class Lineage:
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
-            unit=name == "normalize" or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
+            unit=name in UNITS or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),
             cosine=name == "cosine_similarity"
             or (name in LAYERS and sum(f.unit for f in facts) >= 2)

@@ -153,7 +153,12 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
     if facts.kind == "binary" and "zeros" in values:
         logits = facts.function != "binary_cross_entropy"
         return BinaryLoss(
-            logits=logits, zeros=values["zeros"], edges=values["edges"], perfect=get("perfect", 0.0), **common
+            logits=logits,
+            zeros=values["zeros"],
+            edges=values["edges"],
+            perfect=get("perfect", 0.0),
+            together=get("together", math.nan),
+            **common,
         )
     if facts.kind == "divergence" and "log_error" in values:
         return DivergenceLoss(

@@ -244,6 +244,7 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbe
     step = max(1, scores.numel() // bounded.LIMIT)
     z = (scores[::step] if scores.ndim else scores.reshape(1)).float()
     y = (target[::step] if target.ndim else target.reshape(1)).float()
+    numbers["together"] = y.sum(-1).amax()
     if call.name == "binary_cross_entropy":
         p = z.clamp(0, 1)
         sure, doubt = (log.clamp_min(LEAST_LOG) for log in (p.log(), torch.log1p(-p)))

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
-from ..evidence.losses import DetachedLoss, Difference, LogOfProbabilities, OverlapLoss, Spread
+from ..evidence.losses import DetachedLoss, Difference, OverlapLoss, Spread, SquashedTwice
 from ..evidence.readings import Unseen
 from . import token_targets
 from .axes import unspread
@@ -150,7 +150,7 @@ class LossCalls(Observer):
         for where, low, high in trace.overlaps:
             at.emit(OverlapLoss(function="overlap", where=where, low=low, high=high, **at.tags()))
         for log, given in trace.twice:
-            made = partial(LogOfProbabilities, function=log.name, where=log.where, shape=log.shape, origin=given)
+            made = partial(SquashedTwice, function=log.name, where=log.where, shape=log.shape, origin=given)
             at.emit(made(**at.tags()))
         for spread in trace.spreads:
             at.emit(Difference(function=spread.operation, spread=spread, **at.tags()))

@@ -18,6 +18,7 @@ GRAPHS = ("Sparse", "ScatterAdd", "ScatterReduce", "IndexAdd", "IndexReduce", "S
 OVER_TIME: dict[str, Any] = dict.fromkeys(RECURRENT, nn.RNNBase)
 OVER_TIME["multi_head_attention_forward"] = nn.MultiheadAttention
 """Functions that mix positions before anything can be asked of them, and their modules, with ``batch_first``."""
+NORM = "BatchNorm mixes samples on purpose"
 STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")
 
 
@@ -59,11 +60,15 @@ def obstacle(trace: Trace, behind: Iterable[Any], loss: Tensor) -> str:
 def mixing_on_purpose(
     call: LossCall, behind: Sequence[Any], samples: int, batch: Iterable[Element], module: nn.Module, trace: Trace
 ) -> str:
-    """Why the samples of this batch may depend on each other; empty where they must not."""
+    """Why the samples of this batch may depend on each other; empty where they must not.
+
+    BatchNorm is named where it is the only reason: there a sample still depends on itself before all others.
+    """
+    norm = ""
     for node in behind:
         name = node.name()
         if "BatchNorm" in name and bool(getattr(node, "_saved_training", True)):
-            return "BatchNorm mixes samples on purpose"
+            norm = NORM
         if any(part in name for part in GRAPHS):
             return f"{name.removesuffix('Backward0')} passes messages between rows"
         if name.startswith(STATISTICS) and _over_batch(node):
@@ -81,7 +86,7 @@ def mixing_on_purpose(
         _adjacency(t, samples) for t in [*(t for t in data if not _features(t, data, call, trace)), *module.buffers()]
     ):
         return "a graph"
-    return ""
+    return norm
 
 
 def _features(tensor: Tensor, data: Sequence[Tensor], call: LossCall, trace: Trace) -> bool:

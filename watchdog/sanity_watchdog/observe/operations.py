@@ -34,7 +34,7 @@ CONVOLUTIONS = frozenset((
     "conv1d", "conv2d", "conv3d",
 ))
 LAYERS = CONVOLUTIONS | frozenset((
-    "linear", "matmul", "mm", "bmm", "addmm", "einsum",
+    "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "linear", "matmul", "mm", "bmm", "addmm", "einsum",
 ))
 MIXING = LAYERS | frozenset((
     "softmax", "scaled_dot_product_attention", "multi_head_attention_forward", "layer_norm", "group_norm",
@@ -51,6 +51,9 @@ REDUCES = frozenset((
 ))
 NORMS = frozenset((
     "norm", "vector_norm", "linalg_norm", "linalg_vector_norm",
+))
+UNITS = frozenset((
+    "normalize", "_weight_norm",
 ))
 RECURRENT = frozenset((
     "lstm", "gru", "rnn_tanh", "rnn_relu",
@@ -75,7 +78,7 @@ RESHAPES = frozenset((
 ))
 MOVES = frozenset((
     "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "select", "narrow", "chunk",
-    "split", "unbind", "__getitem__",
+    "split", "unbind", "__getitem__", "index_select", "flip", "roll",
 ))
 ELEMENTWISE = ACTIVATIONS | SCALES | ADDS | SUBTRACTS | KEEPS_VALUES | frozenset((
     "pow", "square", "sqrt", "rsqrt", "exp", "log", "log1p", "abs", "sign", "sin", "cos", "reciprocal", "clamp", "clip",

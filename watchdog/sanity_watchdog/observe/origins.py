@@ -8,7 +8,8 @@ from ..evidence.losses import Origin
 from .operations import ACTIVATIONS, ADDS, DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
 from .site import user_line
 
-TWICE = {"log_softmax": "softmax", "logsigmoid": "sigmoid"}
+TWICE = {"log_softmax": "softmax", "softmax": "softmax", "logsigmoid": "sigmoid", "sigmoid": "sigmoid"}
+"""Activations that make probabilities or their logarithms of scores: by which the scores cannot have been made."""
 Line = tuple[float, float]
 SIGMOID: Line = (0.5, 0.5)
 
@@ -47,7 +48,7 @@ def origin_of(
 
 
 def note_twice(found: list[tuple[Origin, Origin]], origin: Origin | None, given: Origin | None) -> None:
-    """Add a logarithm of probabilities to ``found`` if it was taken of what are probabilities already."""
+    """Add an activation to ``found`` if it makes probabilities, or their logarithms, of what are probabilities."""
     if origin is None or given is None or TWICE.get(origin.name) != given.name:
         return
     if origin.axis is None or (origin.shape, origin.axis) == (given.shape, given.axis):

@@ -18,6 +18,8 @@ MOVED = "samples moved"
 """Kind of a reshape that exchanges the axis of the samples with another one."""
 TIME_FIRST = "time first"
 """Kind of a layer over sequences that got the samples as time."""
+RESHAPED = "reshaped"
+"""Kind of a reshape that gives a sample its own axes in another order."""
 MOST = 16
 """Suspects kept of a step."""
 LAST = 7
@@ -26,12 +28,13 @@ LAST = 7
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A suspect and a parameter that tells its module."""
+    """A suspect and a parameter that tells its module; ``shapes`` before and after a reshape."""
 
     kind: str
     operation: str
     where: str
     weight: Tensor | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
 
     def named(self, module: nn.Module) -> Suspect:
         """With the name of its module, if it has one."""
@@ -73,12 +76,17 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         old, new = tuple(first.shape), tuple(out.shape)
         if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
             yield Seen(MOVED, name, user_line())
-        elif len(old) == 3 and new == (old[0], old[2], old[1]):
-            yield Seen("reshaped", name, user_line())
+        elif _reordered(old, new):
+            yield Seen(RESHAPED, name, user_line(), shapes=(old, new))
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if axis in (0, -first.ndim):
             yield Seen("over the batch", name, user_line())
+
+
+def _reordered(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Has each sample the same axes as before, in another order?"""
+    return old[0] == new[0] and sorted(old) == sorted(new) and [n for n in old if n > 1] != [n for n in new if n > 1]
 
 
 def is_one_way(args: tuple[Any, ...]) -> bool:

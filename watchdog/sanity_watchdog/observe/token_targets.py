@@ -76,6 +76,9 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
     numbers["distinct"] = distinct(ids)
     left_out = ids.where(~counts, ids.new_full((), ABSENT)) if y.shape == ids.shape else ids.new_full((1,), ABSENT)
     numbers["left_out"] = distinct(left_out) - 1
+    labelled = _labelled(y, ids, counts) if y.shape == ids.shape else counts.sum().new_zeros(())
+    shifted = ~counts[:, -1].any()  # labels shifted by filling up with what is ignored: the rows end one earlier
+    y, counts = y.roll(1, 1).where(shifted, y), counts.roll(1, 1).where(shifted, counts)
     last = y[:, -1:]
     run = ((y == last) & counts).flip(1).long().cumprod(1).sum(1)
     run = torch.where(run > 1, run, 0)
@@ -88,7 +91,7 @@ def _beside(target: Tensor, ids: Tensor, ignore: int) -> Numbers:
         "inside": elsewhere / (valid - ending).clamp(min=1),
         "token": token,
         "valid": valid,
-        "labelled": _labelled(y, ids, counts) if y.shape == ids.shape else valid.new_zeros(()),
+        "labelled": labelled,
     }
 
 

@@ -178,6 +178,11 @@ SYMPTOMS = {
         probabilities given to a loss that wants logits: WD102 WD103
         softmax over the wrong dimension: WD103 WD131 WD134
         attention looks at padding although there is a mask: WD134 WD133
+        forgot the attention mask or src_key_padding_mask: WD134 WD133
+        view or reshape instead of permute or transpose: WD135 WD131
+        images look scrambled after reshaping from HWC to CHW: WD135
+        labels no longer belong to their inputs, shuffled apart: WD131
+        softmax in the model and again in the loss, dice: WD102
     """),
     "Memory, time and several GPUs": _table("""
         GPU memory grows every step until out of memory: WD509
