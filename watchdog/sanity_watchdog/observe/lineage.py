@@ -188,7 +188,7 @@ class Lineage:
         line = line_of(name, args, inputs[0], first.line) if inputs else None
         origin = origin_of(name, args, kwargs, out, first.is_raw, first.origin, line)
         if out.requires_grad:
-            note_twice(self._trace.twice, origin, first.origin)
+            note_twice(self._trace.twice, name, origin, first.origin)
         fact = Fact(
             data=data,
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),

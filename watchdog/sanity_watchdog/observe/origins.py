@@ -36,7 +36,7 @@ def origin_of(
         return Origin("softmax", of.shape, of.axis, user_line())
     if raw and name in ("clamp", "clip"):
         return Origin("clamp", tuple(out.shape), None, user_line())
-    plain = name.replace("log_sigmoid", "logsigmoid")
+    plain = _plain(name)
     if plain not in ACTIVATIONS:
         return None
     axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
@@ -47,10 +47,14 @@ def origin_of(
     return Origin(plain, tuple(out.shape), axis if axis is None else axis % max(out.ndim, 1), user_line())
 
 
-def note_twice(found: list[tuple[Origin, Origin]], origin: Origin | None, given: Origin | None) -> None:
+def _plain(name: str) -> str:
+    return name.replace("log_sigmoid", "logsigmoid")
+
+
+def note_twice(found: list[tuple[Origin, Origin]], name: str, origin: Origin | None, given: Origin | None) -> None:
     """Add an activation to ``found`` if it makes probabilities, or their logarithms, of what are probabilities."""
-    if origin is None or given is None or TWICE.get(origin.name) != given.name:
-        return
+    if origin is None or given is None or TWICE.get(origin.name) != given.name or _plain(name) != origin.name:
+        return  # the complement of a sigmoid has the origin of one, and is none
     if origin.axis is None or (origin.shape, origin.axis) == (given.shape, given.axis):
         found.append((origin, given))
 
