@@ -27,8 +27,9 @@ MASKS = 4
 """Masks kept of a step."""
 MASKED = -9e3
 """Scores at or below this are hidden: masks use -1e4, -1e9 or -inf."""
-MUCH = 0.1
-"""Share of the places that must be padding for its weight to count."""
+MUCH, HALF = 0.1, 0.5
+"""Share of the places that must be padding for its weight to count, and from which on it is no padding: places to be
+filled in, as of a text whose end is masked."""
 
 
 class Attending:
@@ -164,7 +165,7 @@ class Attending:
             for ids in several:
                 found = _padding(ids)
                 share = float(found.float().mean()) if found is not None else 0.0
-                if share >= MUCH:
+                if MUCH <= share < HALF:
                     return where, share
         return "", 0.0
 
