@@ -13,10 +13,9 @@ from .operations import ADDS, VIEWS
 from .recurring import Recurring
 from .site import user_line
 from .suspects import keeps_order
-from .together import ATTENTION, Together
+from .together import ATTENTION, FUSED, Together
 from .weighing import Weighing
 
-FUSED = "scaled_dot_product_attention"
 PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
 CONTRACTIONS = ("matmul", "__matmul__", "bmm")
 KEPT, HIDDEN = 0.9, 0.5
@@ -72,12 +71,14 @@ class Attending:
         if name in ADDS and len(args) > 1 and not self.placed:
             self._note_positions(given, args[1])
         if name in (ATTENTION, FUSED):
+            padding = kwargs.get("key_padding_mask")
+            mask = kwargs.get("attn_mask", args[3] if name == FUSED and len(args) > 3 else None)
             if name == ATTENTION:
-                self._note_mask(kwargs.get("key_padding_mask"), trace.ids)
+                self._note_mask(padding, trace.ids)
             else:
-                self._note_hidden(kwargs.get("attn_mask", args[3] if len(args) > 3 else None), trace.ids)
-            if out.requires_grad and not keeps_order(name, args, kwargs):
-                self._note_open(name, args, kwargs, trace.ids)
+                self._note_hidden(mask, trace.ids)
+            if padding is None and mask is None and out.requires_grad and not keeps_order(name, args, kwargs):
+                self._note_open(name, args[1] if len(args) > 1 else kwargs.get("key"), trace.ids)
         elif name == "softmax" and out.ndim > 2 and out.shape[-1] > 1:
             if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, out.ndim - 1):
                 self._note_hidden(given, trace.ids)
@@ -147,12 +148,9 @@ class Attending:
             shut = ~scores if scores.dtype is torch.bool else scores.detach() <= MASKED
             self._note_mask(shut.flatten(1, -2).all(1), ids)
 
-    def _note_open(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], ids: list[Tensor]) -> None:
+    def _note_open(self, name: str, keys: Any, ids: list[Tensor]) -> None:
         """Note attention without any mask to the positions that ids were looked up for."""
-        given = args[3] if name == FUSED and len(args) > 3 else None
-        masked = any(m is not None for m in (given, kwargs.get("attn_mask"), kwargs.get("key_padding_mask")))
-        keys = args[1] if len(args) > 1 else kwargs.get("key")
-        if masked or len(self._open) == MASKS or not isinstance(keys, Tensor) or keys.ndim < 3:
+        if len(self._open) == MASKS or not isinstance(keys, Tensor) or keys.ndim < 3:
             return
         shape = (keys.shape[1], keys.shape[0]) if name == ATTENTION else (keys.shape[0], keys.shape[-2])
         fits = [i for i in ids if tuple(i.shape) == shape and is_plain(i)]

@@ -47,7 +47,7 @@ class DependenceWatch(FirstLossObserver):
             masked, tags = weighing.masked(), at.tags()
             at.emit(PositionWeights(across=weighing.across, masked=masked, unmasked=unmasked, padding=padding, **tags))
         if at.trace is not None and at.trace.followed:
-            torn = next((s for s in at.trace.suspects if s.kind == RESHAPED), Seen("", "", "", shapes=((), ())))
+            torn = next((s for s in at.trace.suspects if s.kind == RESHAPED), Seen("", "", ""))
             (before, after), tags = torn.shapes, at.tags()
             at.emit(Reordered(operation=torn.operation, where=torn.where, before=before, after=after, **tags))
 

@@ -34,7 +34,7 @@ class Seen:
     operation: str
     where: str
     weight: Tensor | None = None
-    shapes: tuple[tuple[int, ...], ...] = ()
+    shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
     def named(self, module: nn.Module) -> Suspect:
         """With the name of its module, if it has one."""

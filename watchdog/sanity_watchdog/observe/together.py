@@ -12,7 +12,7 @@ MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
 """Products whose last two operands are matrices, or a matrix and a vector."""
 AXES = ("unsqueeze", "__getitem__", "view", "reshape", "unflatten")
 """Functions by which users add an axis."""
-ATTENTION = "multi_head_attention_forward"
+ATTENTION, FUSED = "multi_head_attention_forward", "scaled_dot_product_attention"
 CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 
 
@@ -44,7 +44,7 @@ class Together:
             return
         if name in ("unsqueeze", "__getitem__") and first.ndim == 2 and out.ndim == 3:
             self._one_sequence |= out.shape[:2] == (1, self._samples)
-        elif name in (ATTENTION, "scaled_dot_product_attention"):
+        elif name in (ATTENTION, FUSED):
             if self._one_sequence and self._attends(name, first):
                 self.reason = "attention between samples: the batch was made one sequence"
         elif name in PRODUCTS and (self._one_sequence or first.ndim == 2) and self._is_square(out):

@@ -7,9 +7,10 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.gradients import Discarded
-from .leaves import NODES
 from .moment import Moment
 from .names import parameter_names
+from .nodes import MOST as MOST_NODES
+from .nodes import nodes
 from .observer import Observer, is_plain
 from .run import Run
 from .sampling import SETTLED
@@ -152,10 +153,9 @@ class WastedWatch(Observer):
         self._open = [one for one in self._open if one.left]
 
     def _is_alone(self, loss: Tensor) -> bool:
-        todo: list[Any] = [loss.grad_fn]
-        seen = {None, *todo}
-        while todo:
-            node = todo.pop()
+        count = 0
+        for node in nodes(loss):
+            count += 1
             if hasattr(node, "variable"):
                 if id(node.variable) not in self._own:
                     return False
@@ -164,9 +164,4 @@ class WastedWatch(Observer):
                 return False
             else:
                 node.metadata[NAME] = True
-            new = [n for n, _ in node.next_functions if n not in seen]
-            seen.update(new)
-            todo += new
-            if len(seen) > NODES:
-                return False
-        return True
+        return count < MOST_NODES
