@@ -95,6 +95,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, replace(DIVIDED, share=0.26)),
     (divided_twice, replace(DIVIDED, share=math.nan)),
     (divided_twice, replace(DIVIDED, calls=4)),
+    (divided_twice, replace(DIVIDED, calls=8)),
+    (divided_twice, replace(DIVIDED, accumulate=2, share=0.5, calls=3)),
     (divided_twice, replace(DIVIDED, accumulate=2, share=0.5, classifies=False)),
 ]
 

@@ -7,7 +7,8 @@ import pytest
 from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.leaks import too_good_too_soon
-from sanity_watchdog.checks.progress import diverging_loss, loss_spike, non_finite_loss, stuck_at_chance
+from sanity_watchdog.checks.progress import diverging_loss, non_finite_loss, stuck_at_chance
+from sanity_watchdog.checks.spikes import loss_spike
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.progress import Culprit, LeakedTarget, Learning, Losses, LossFinite, Score
 from sanity_watchdog.observe.hazards import CTC, MASKED
@@ -120,12 +121,15 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, *(0.6,) * 9), fresh=1)),
     (loss_spike, replace(SPIKE, values=(*(0.5,) * 40, 9.0, *(0.6,) * 7))),
     (loss_spike, replace(SPIKE, values=(*(-0.5,) * 40, 9.0))),
+    (loss_spike, replace(SPIKE, values=(*(1e-4, 0.02, 6e-6, 1e-3) * 10, 1.5), over=True)),
     (diverging_loss, LEARNS),
     (diverging_loss, replace(RISING, scores=RISING.scores[:3])),
     (diverging_loss, replace(LEARNS, scores=course(0.2, 0.3, 0.5, 0.8, 1.2, 1.9, 2.3))),
     (diverging_loss, replace(LEARNS, scores=course(30.0, 25.0, 20.0, 15.0, 12.0, 9.0))),
     (diverging_loss, replace(LEARNS, scores=course(2.3, 9.0, 4.0, 2.5, 2.2, 2.1))),
     (diverging_loss, replace(SQUARED, scores=course(1.0, 1.1, 1.3, 2.5, chance=1.0))),
+    (diverging_loss, replace(SQUARED, scores=course(0.0, 1e-4, 3e-4, 7e-4, chance=0.0))),
+    (diverging_loss, replace(LEARNS, scores=course(2.3, 0.4, 1.4, 5.0))),
     (diverging_loss, replace(SQUARED, scores=course(26.0, 26.1, 25.9, 26.2, 26.3, chance=1.0))),
     (too_good_too_soon, LEARNS),
     (too_good_too_soon, replace(SOON, scores=course(0.9, 0.4, 0.1, 0.05, 0.03))),

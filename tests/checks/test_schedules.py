@@ -70,6 +70,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=800, steps=8e5, warmup=40, length=800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=120, steps=4800),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=60, steps=60),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ACCUMULATED, length=90),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=570),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=50),))),

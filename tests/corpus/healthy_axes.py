@@ -281,3 +281,35 @@ def views_that_keep_the_order_of_the_axes() -> Run:
             return self.outlet(h + pixels.mean((1, 2, 3))[:, None])
 
     return Classifier(Views(), lr=3e-3), loader(*images()), {}
+
+
+@healthy
+def one_distribution_over_all_pixels() -> Run:
+    def loss(z: Tensor, places: Tensor) -> Tensor:
+        return F.kl_div(z.flatten(1).log_softmax(1).view_as(z), places, reduction="batchmean")
+
+    x = images(channels=1)[0]
+    net = nn.Conv2d(1, 1, 5, padding=2)
+    return Classifier(net, loss), loader(x, (2 * x).flatten(1).softmax(1).view_as(x)), {}
+
+
+@healthy
+def one_distribution_over_all_pairs() -> Run:
+    def shares(weights: Tensor) -> Tensor:
+        weights = weights * (1 - torch.eye(len(weights)))
+        return weights / weights.sum()
+
+    def loss(z: Tensor, x: Tensor) -> Tensor:
+        near = shares((-torch.cdist(x, x).square() / 20).exp())
+        return F.kl_div((shares(1 / (1 + torch.cdist(z, z).square())) + 1e-12).log(), near, reduction="sum")
+
+    x = blobs()[0]
+    return Classifier(mlp(k=2), loss), loader(x, x), {}
+
+
+@healthy
+def bins_from_channels_and_horizon_from_the_last_layer() -> Run:
+    x = walks(t=20, d=1).transpose(1, 2)
+    net = nn.Sequential(nn.Conv1d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 8, 3, padding=1), nn.Linear(12, 8))
+    bins = torch.bucketize(x[:, 0, 12:].contiguous(), torch.linspace(-2, 2, 7))
+    return Classifier(net), loader(x[:, :, :12].contiguous(), bins), {}

@@ -1,10 +1,12 @@
 """Healthy runs whose losses are put together in ways of their own."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import orthogonal
 from torch.optim import SGD
 
 from tests.runs import Classifier, Manual, blobs, loader, mlp
@@ -119,3 +121,73 @@ def sum_over_the_batch_divided_by_its_size() -> Run:
 
     data = loader(*blobs(256), batch_size=8)
     return Classifier(loss=loss, optimizer=SGD, lr=0.2), data, {"accumulate_grad_batches": 8}
+
+
+@healthy
+def halves_of_two_pairs_accumulated_over_two() -> Run:
+    class Three(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, *others = (F.normalize(self.net(batch[0] + 0.1 * torch.randn_like(batch[0]))) for _ in range(3))
+            places, loss = torch.arange(len(one)), torch.zeros(())
+            for other in others:
+                scores = one @ other.T / 0.2
+                loss = loss + (F.cross_entropy(scores, places) + F.cross_entropy(scores.T, places)) / 2
+            return loss
+
+    return Three(mlp(k=16), optimizer=SGD, lr=0.05), loader(blobs(512)[0]), {"accumulate_grad_batches": 2}
+
+
+class Parts(Manual):
+    """Several backward passes before each step; a decoder beside the network."""
+
+    def __init__(self, net: nn.Module, decoder: nn.Module | None = None) -> None:
+        super().__init__(net)
+        self.decoder = decoder
+
+    def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+        """Each is gone back through before the next one is made."""
+        raise NotImplementedError
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer: Any = self.optimizers()
+        optimizer.zero_grad()
+        for loss in self.losses(*batch):
+            self.manual_backward(loss)
+        optimizer.step()
+
+
+@healthy
+def agreement_and_reconstruction_one_after_the_other() -> Run:
+    class Both(Parts):
+        def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+            one, other = (self.net(x + 0.1 * torch.randn_like(x)) for _ in range(2))
+            yield 1 - F.cosine_similarity(one, other).mean()
+            yield F.mse_loss(self.decoder(self.net(x)), x)
+
+    return Both(mlp(k=8), mlp(8, 20)), loader(*blobs()), {}
+
+
+@healthy
+def inputs_made_worse_by_a_backward_pass_of_their_own() -> Run:
+    class Attacked(Parts):
+        def losses(self, x: Tensor, y: Tensor) -> Iterator[Tensor]:
+            shift = torch.zeros_like(x, requires_grad=True)
+            yield -F.cross_entropy(self.net(x + shift), y)
+            self.optimizers().zero_grad()
+            yield F.cross_entropy(self.net(x - 0.1 * shift.grad.sign()), y)
+
+    return Attacked(mlp()), loader(*blobs()), {}
+
+
+@healthy
+def maps_that_stay_orthogonal() -> Run:
+    class Maps(Classifier):
+        def __init__(self) -> None:
+            super().__init__(orthogonal(nn.Linear(20, 20, bias=False)))
+            self.other = orthogonal(nn.Linear(20, 20, bias=False))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return 1 - F.cosine_similarity(self.net(batch[0]), self.other(batch[1])).mean()
+
+    x = blobs()[0]
+    return Maps(), loader(x, x.flip(1)), {}

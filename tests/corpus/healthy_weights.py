@@ -64,3 +64,12 @@ def rare_answers_of_many_questions() -> Run:
         loader(x, y),
         {},
     )
+
+
+@healthy
+def square_roots_drawn_and_put_right_by_weights() -> Run:
+    x, y = rare()
+    shares = y.bincount().float() / len(y)
+    drawn = shares.sqrt() / shares.sqrt().sum()
+    data = DataLoader(TensorDataset(x, y), 32, sampler=WeightedRandomSampler((drawn / shares)[y].tolist(), len(y)))
+    return Classifier(mlp(k=5), nn.CrossEntropyLoss(shares / drawn)), data, {}

@@ -86,6 +86,22 @@ def test_binary_and_divergence() -> None:
     )
 
 
+@pytest.mark.parametrize("limit", [1 << 20, 200])
+@pytest.mark.parametrize("together", [1, 2, 3])
+def test_log_probabilities_of_several_axes_at_once(together: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    monkeypatch.setattr("sanity_watchdog.observe.bounded.LIMIT", limit)
+    z = torch.randn(8, 3, 4, 5)
+    logs = z.flatten(-together).log_softmax(-1).view_as(z)
+    assert numbers("kl_div", logs, logs.exp())["log_error"] < 1e-5
+    assert numbers("kl_div", z, logs.exp())["log_error"] > 0.1
+
+
+def test_log_probabilities_of_a_whole_matrix() -> None:
+    logs = torch.randn(8, 8).flatten().log_softmax(0).view(8, 8)
+    assert numbers("kl_div", logs, logs.exp())["log_error"] < 1e-5
+
+
 def test_closed_classes_are_not_counted() -> None:
     torch.manual_seed(0)
     z, y = torch.randn(64, 10), torch.randint(0, 4, (64,))

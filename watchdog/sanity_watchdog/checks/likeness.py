@@ -30,7 +30,8 @@ def compared_with_itself(seen: Likeness) -> Findings:
     **When to ignore.** Where the second network is meant to begin to differ much later.
 
     **Limits.** Dropout or BatchNorm in two modes make the two differ: such a teacher is not found. Losses written by
-    hand are not seen.
+    hand are not seen, and calls that the step's loss does not depend on, whose parameters have the learning rate 0 or
+    whose targets no parameter has made are left alone.
 
     **Sources.** Gradient of a distance at zero.
     """
@@ -61,9 +62,10 @@ def attraction_alone(seen: Attraction) -> Findings:
         -F.cosine_similarity(self.predict(z1), z2).mean()             # before
         -F.cosine_similarity(self.predict(z1), z2.detach()).mean()    # after
 
-    **When to ignore.** Where the network itself keeps outputs apart. Whitening is recognised.
+    **When to ignore.** Where the network itself keeps outputs apart. Whitening and orthogonal maps are recognised.
 
-    **Limits.** The first step only; not where the step is compiled. Distances of other kinds are not judged.
+    **Limits.** The first step only; not where the step is compiled, nor where several backward passes make it up by
+    hand. Distances of other kinds are not judged.
 
     **Sources.** Chen and He 2021, Exploring Simple Siamese Representation Learning, 4.1: without stop-gradient.
     """

@@ -263,14 +263,14 @@ def divided_twice(seen: DividedLoss) -> Findings:
 
     **When to ignore.** Where the loss is meant to weigh just that much.
 
-    **Limits.** Half a squared error, or half of two losses, is common and not told from this for k = 2, nor is the mean
-    of k losses. Manual optimisation, where dividing is right, is not judged.
+    **Limits.** Half a squared error, or half of several losses, is common and not told from this for k = 2, nor are
+    means over k losses. Manual optimisation, where dividing is right, is not judged.
 
     **Sources.** Lightning's automatic optimisation: the closure's loss is divided by ``accumulate_grad_batches``.
     """
     k = seen.accumulate
-    halves = k == 2 and not seen.classifies
-    if halves or seen.calls == k or not abs(seen.share * k - 1) < EXACT:
+    halves = k == 2 and (seen.calls > 1 or not seen.classifies)
+    if halves or seen.calls % k == 0 or not abs(seen.share * k - 1) < EXACT:
         return
     yield divided_twice.alert(
         seen,

@@ -1,10 +1,10 @@
-"""How the loss develops: stuck, not finite, spiking, diverging."""
+"""How the loss develops: stuck, not finite, diverging."""
 
 import math
-from statistics import median
+from statistics import fmean, median
 
 from ..alerts import Severity, number
-from ..evidence.progress import Learning, Losses, LossFinite
+from ..evidence.progress import Learning, LossFinite
 from .causes import cause
 from .check import Findings, Skip, check
 
@@ -28,14 +28,6 @@ WORSE_THAN_MEAN, FALLEN = 2.0, 0.2
 that only has to find the scale of its targets does both within tens of steps where these are of order one."""
 REAL = 0.1
 """Share of its peak from which a learning rate counts as real."""
-SPIKE_MEDIAN, SPIKE_HIGHEST = 10.0, 3.0
-"""A spike exceeds the median of the losses before it, and the highest loss so far, by these factors."""
-BEFORE_SPIKE = 20
-"""Losses that must have been seen before one can be called a spike."""
-AFTER_SPIKE = 8
-"""Losses after a jump that tell a spike from a new level."""
-LEVEL = 1.5
-"""Losses at a new level exceed its first one by this factor at most; a step that broke the weights ends elsewhere."""
 WORSE, SLACK = 1.5, 1.0
 """A classification loss above ``WORSE`` · chance + ``SLACK`` nats is worse than knowing nothing."""
 FAR = 10.0
@@ -189,61 +181,6 @@ def non_finite_loss(seen: LossFinite) -> Findings:
     )
 
 
-@check("WD143", "loss-spike", Severity.WARNING, Losses, implied_by=("WD142", "WD144", "WD216", "WD317"))
-def loss_spike(seen: Losses) -> Findings:
-    """One batch's loss jumped far above everything before it.
-
-    **What it sees.** The returned loss of every batch. A spike is ten times the median of the 20 or more positive
-    losses before it, and three times the highest loss of the run so far. It is an INFO where the next 8 losses stay
-    about as high: a term that is switched on at some step gives the loss a new level.
-
-    **Why it matters.** A broken sample, or a step that was too large; Adam's second moments remember it for long.
-
-    **How to fix.** Look at that batch; clip gradients (``Trainer(gradient_clip_val=1.0)``); lower the learning rate or
-    warm it up::
-
-        Trainer(callbacks=[SanityWatchdog()])                                              # before
-        Trainer(gradient_clip_val=1.0, callbacks=[SanityWatchdog(save_batches=True)])      # after: keeps the batch too
-
-    **When to ignore.** Losses with heavy tails by design.
-
-    **Limits.** Runs whose loss is ever zero or negative are not judged, nor steps that return nothing.
-
-    **Sources.** Google's tuning playbook on instabilities; factors chosen far beyond the ratio of 2 that healthy small
-    batches reach.
-    """
-    values = seen.values
-    if any(v <= 0 for v in values):
-        yield Skip("losses that are zero or negative")
-        return
-    if seen.before + len(values) <= BEFORE_SPIKE:
-        yield Skip(f"fewer than {BEFORE_SPIKE} losses")
-        return
-    shown = max(1, len(values) - seen.fresh - AFTER_SPIKE)  # those whose losses afterwards were still to come
-    known = len(values) if seen.over else len(values) - AFTER_SPIKE
-    highest = max(v for v in (0.0, seen.highest, *values[:shown]) if not math.isnan(v))
-    for i, value in enumerate(values[shown:known], shown):
-        before, highest = highest, max(highest, value)  # a NaN is never the larger one
-        if not SPIKE_HIGHEST * before < value < math.inf or seen.before + i < BEFORE_SPIKE:
-            continue
-        usual = median(values[max(i - 64, 0) : i])
-        if value > SPIKE_MEDIAN * usual:
-            batch = seen.last - (len(values) - 1 - i)
-            after = values[i + 1 : i + 1 + AFTER_SPIKE]
-            stays = bool(after) and all(math.sqrt(usual * value) < v < LEVEL * value for v in after)
-            yield loss_spike.alert(
-                seen,
-                f"loss {number(value)} in batch {batch}, the median before it is {number(usual)}"
-                + (", and it stays there" if stays else ""),
-                severity=Severity.INFO if stays else None,
-                hint="nothing to do if a term of the loss was switched on there; else look at that batch"
-                if stays
-                else "look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
-                evidence={"batch": batch, "loss": value, "median": usual, "highest_before": before},
-            )
-            return
-
-
 @check("WD144", "diverging-loss", Severity.ERROR, Learning, implied_by=("WD108", "WD142", "WD216", "WD317"))
 def diverging_loss(seen: Learning) -> Findings:
     """A supervised loss rises, and is worse than knowing nothing.
@@ -275,11 +212,14 @@ def diverging_loss(seen: Learning) -> Findings:
         yield Skip("fewer than four samples")
         return
     first, now = scores[0], scores[-1]
-    limit = WORSE * now.chance + SLACK if seen.classes else FAR * now.chance
+    limit = WORSE * now.chance + SLACK if seen.classes else FAR * fmean(s.chance for s in scores)
+    if not limit:
+        yield Skip("targets that do not differ")
+        return
     last = [s.value for s in scores[-3:]]
     rising = last[0] < last[1] < last[2]
     worse = median(s.value for s in scores[-4:]) > 2 * limit
-    if not ((rising and now.value > limit) or worse) or now.value <= GROWN * first.value:
+    if not ((rising and min(last[1:]) > limit) or worse) or now.value <= GROWN * first.value:
         return
     yield diverging_loss.alert(
         seen,

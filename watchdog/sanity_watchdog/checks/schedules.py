@@ -196,7 +196,7 @@ def _times(plan: Plan) -> str:
 
 
 def _counts_epochs(plan: Plan) -> str:
-    if plan.interval != "epoch":
+    if plan.interval != "epoch" or plan.steps <= plan.advances < math.inf:  # one step an epoch: both are the same
         return ""
     endless = plan.advances == math.inf
     if plan.warmup is not None and plan.start <= LOW_START:

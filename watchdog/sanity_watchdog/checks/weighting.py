@@ -38,7 +38,8 @@ def inverted_weights(seen: ClassWeights) -> Findings:
 
     **When to ignore.** Where frequent classes are meant to count more than they do by themselves.
 
-    **Limits.** Hard labels, at the sampled steps. Weights that grow with the frequency by another law are not accused.
+    **Limits.** Hard labels, at the sampled steps; not where a ``WeightedRandomSampler`` draws, whose choice weights may
+    undo. Weights that grow with the frequency by another law are not accused.
 
     **Sources.** ``torch.nn.BCEWithLogitsLoss``: ``pos_weight`` of 300 / 100 for 100 positives and 300 negatives.
     """

@@ -160,7 +160,8 @@ class DivergenceLoss(LossSeen):
     """A call of ``kl_div``.
 
     Attributes:
-        log_error: smallest over the axes of the largest distance of a logsumexp of the input from 0.
+        log_error: smallest over the axes, and over the last ones together, of the largest distance of a logsumexp of
+            the input from 0.
         sum_error: the same for plain sums and 1.
         target_low, target_high: extremes of the targets.
         log_target: are the targets meant to be log-probabilities?

@@ -29,6 +29,13 @@ def few_rows(scores: Tensor, axis: int) -> tuple[Tensor, tuple[slice, ...]]:
     return moved[tuple(cut)], tuple(cut)
 
 
+def jointly(scores: Tensor) -> list[Tensor]:
+    """The same scores with their last axes as one: two of them, more, all; of few samples where there are very many."""
+    few = scores[: max(1, LIMIT * len(scores) // max(scores.numel(), 1))] if scores.ndim > 1 else scores
+    first = 0 if len(few) == len(scores) else 1
+    return [few.flatten(axis) for axis in range(scores.ndim - 2, first - 1, -1)]
+
+
 def thinned(values: Tensor) -> Tensor:
     """A flat, strided part of ``values`` of at most about ``LIMIT`` elements."""
     flat = values.detach().reshape(-1) if values.is_contiguous() else values.detach().flatten()

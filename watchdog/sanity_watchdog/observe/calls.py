@@ -51,7 +51,8 @@ class LossCall:
         followed: was lineage recorded, so that a missing ``origin`` means something?
         traced: seen while a compiler traced it: shapes and settings only.
         pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.
-        outside: do its targets owe nothing to the batch? Known in a followed step only.
+        outside: do its targets owe nothing to the batch? given: has no parameter gone into
+            them, or into its predictions? Both in a followed step only.
         rows: layout of the samples in its target; classes: of the outputs of the last layer in its first argument.
         step: number of optimizer steps taken by this fit before the call.
         flipped: does the step minimise minus its value?
@@ -70,6 +71,7 @@ class LossCall:
     traced: bool = False
     pairs: Spread | None = None
     outside: bool = False
+    given: bool = False
     rows: Tensor | None = None
     classes: Tensor | None = None
     step: int = 0
@@ -138,6 +140,7 @@ class Trace:
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
+        distils: did a network's own answers weigh log-probabilities?
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
@@ -161,6 +164,7 @@ class Trace:
     left: bool = False
     drawn_at: str = ""
     culprits: "Culprits | None" = None
+    distils: bool = False
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
@@ -182,6 +186,11 @@ class Trace:
         self.culprits = self.attending = None
         self.cuts = Marks()
         self.known = Marks()
+
+
+def inputs_of(call: Call) -> list[Tensor]:
+    """Tensors among its arguments, also those in lists."""
+    return [t for a in (*call[1], *call[2].values()) for t in tensors_of(a, 1)]
 
 
 def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:

@@ -14,15 +14,15 @@ class Fact:
     """What is known of a tensor.
 
     Attributes:
-        data: made from the batch. origin, head: see ``LossCall``. unit: of length one along some axis, or of one
-        that is learned.
-        norm: the lengths of vectors. cosine: products of unit vectors. logs: descends from a ``log_softmax``.
-        axis_added: an axis of length one was put in on purpose. spread: differences over two batch axes.
-        pairs: other values over two batch axes. rows, classes: layouts of the samples and of a layer's outputs in it.
+        data: made from the batch. made: parameters went into it. origin, head: see ``LossCall``. unit: of length one
+        along some axis, or of one that is learned. norm: the lengths of vectors. cosine: products of unit vectors.
+        logs: descends from a ``log_softmax``. axis_added: an axis of length one was put in on purpose.
+        spread: differences over two batch axes. pairs: other values over two batch axes. rows, classes: layouts of the samples and of a layer's outputs in it.
         line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it.
     """
 
     data: bool = False
+    made: bool = False
     origin: Origin | None = None
     head: Tensor | None = None
     unit: bool = False
@@ -44,7 +44,7 @@ class Fact:
     @property
     def is_known(self) -> bool:
         """Is there anything to remember?"""
-        flags = (self.data, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
+        flags = (self.data, self.made, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
         return any(flags) or any(
             x is not None for x in (self.origin, self.head, self.spread, self.pairs, self.classes, self.line)
         )
@@ -56,3 +56,10 @@ NOTHING = Fact()
 def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:
     """Are probabilities of single answers put side by side?"""
     return name in ("cat", "concat", "stack") and all(getattr(f.origin, "name", "") == "sigmoid" for f in facts)
+
+
+def answers_weigh(inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
+    """Do answers of a network, without a gradient, weigh log-probabilities that have one, as a teacher's do?"""
+    pairs = list(zip(inputs, facts, strict=True))
+    scores = next((t for t, f in pairs if f.logs and t.requires_grad), None)
+    return scores is not None and any(f.made and t.shape == scores.shape for t, f in pairs if not t.requires_grad)

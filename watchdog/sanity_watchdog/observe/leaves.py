@@ -69,6 +69,12 @@ def reaches_nothing(loss: Tensor, run: Run) -> bool:
     return all(id(t) not in held and is_plain(t) for t in ends.tensors)
 
 
+def seeks_input(loss: Tensor, run: Run) -> bool:
+    """Would a backward pass fill a tensor that is no parameter and that no optimizer holds?"""
+    held = {id(p) for o in run.optimizers for g in o.param_groups for p in g["params"]}
+    return any(not isinstance(t, nn.Parameter) and id(t) not in held for t in leaves(loss).tensors)
+
+
 @dataclass(frozen=True)
 class Home:
     """Where a tensor lives: its attribute path, and whether the module nearest to it is in eval mode."""

@@ -10,9 +10,11 @@ from ..evidence.base import Evidence
 from ..evidence.targets import Likeness
 from .bounded import class_axis, thinned
 from .calls import LossCall
+from .leaves import leaves
 from .loss_statistics import DISTANCES
 from .moment import Moment
-from .observer import Observer, in_samples, is_plain
+from .nodes import MOST, nodes
+from .observer import Observer, in_samples, is_plain, loss_of
 
 TRIPLET = "triplet_margin_loss"
 LINES = 8
@@ -44,6 +46,9 @@ class LikenessWatch(Observer):
             key = call.name, call.where
             if self._seen.get(key, _Seen()) is None or (key not in self._seen and len(self._seen) == LINES):
                 continue
+            if call.given or (key in self._seen and not _counts(at, call, loss_of(output))):
+                self._seen[key] = None  # a constraint that is met by construction, or a measurement
+                continue
             with torch.no_grad(), torch.autocast(at.run.device.type, enabled=False):
                 pair = _pair(call)
                 if pair is not None:
@@ -72,6 +77,20 @@ class LikenessWatch(Observer):
         given, wanted = thinned(given).float(), thinned(wanted).float()
         numbers = (given - wanted).abs().amax(), wanted.std(correction=0), wanted.abs().amax()
         at.ask({"likeness": torch.stack(numbers)}, read)
+
+
+def _counts(at: Moment, call: LossCall, loss: Tensor | None) -> bool:
+    """Is this call a part of the step's loss, and is anything behind it trained?"""
+    value, held = (
+        call.value,
+        {id(p): g.get("lr") for o in at.run.optimizers for g in o.param_groups for p in g["params"]},
+    )
+    behind = set(nodes(loss)) if loss is not None and at.run.automatic else set()
+    if value.grad_fn is None or (0 < len(behind) < MOST and value.grad_fn not in behind):
+        return False
+    ends = leaves(value)
+    rates = (held[id(t)] for t in ends.tensors if id(t) in held)
+    return bool(ends.hidden) or any(isinstance(rate, Tensor) or rate for rate in rates)
 
 
 def _pair(call: LossCall) -> tuple[Tensor, Tensor] | None:

@@ -12,10 +12,10 @@ from ..evidence.losses import Cut, Spread
 from . import layout
 from .attending import Attending
 from .batches import is_square, sample_axis, size_of
-from .calls import Frontier, LossCall, Marks, Trace, tensors_of
+from .calls import Frontier, LossCall, Marks, Trace, inputs_of, tensors_of
 from .culprits import Culprits
 from .dropped import note_dropout
-from .facts import NOTHING, Fact, joins_sigmoids
+from .facts import NOTHING, Fact, answers_weigh, joins_sigmoids
 from .layout import Call
 from .loaders import first_size
 from .observer import is_plain
@@ -29,6 +29,7 @@ from .operations import (
     KEEPS_HEAD,
     LAYERS,
     MIXING,
+    MULTIPLIES,
     NORMS,
     READS,
     RECURRENT,
@@ -51,11 +52,6 @@ from .suspects import keeps_order, suspects
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
-
-
-def inputs_of(call: Call) -> list[Tensor]:
-    """Tensors among its arguments, also those in lists."""
-    return [t for a in (*call[1], *call[2].values()) for t in tensors_of(a, 1)]
 
 
 def _version(tensor: Tensor) -> int:
@@ -172,6 +168,7 @@ class Lineage:
             self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
+        self._trace.distils |= name in MULTIPLIES and answers_weigh(inputs, facts)
         data = any(f.data for f in facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
@@ -191,6 +188,7 @@ class Lineage:
             note_twice(self._trace.twice, name, origin, first.origin)
         fact = Fact(
             data=data,
+            made=any(f.made for f in facts) or any(isinstance(t, torch.nn.Parameter) for t in inputs),
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
@@ -250,6 +248,9 @@ class Lineage:
 
     def _classes(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> Tensor | None:
         inputs, axis = inputs_of(call), out.ndim - 1 if name == "linear" else 1
+        before = facts[0].classes if name == "linear" and facts else None
+        if before is not None and before.ndim == out.ndim and before.shape[-1] == 1 < before.numel():
+            return before  # the axis that it mixes is another one, such as time behind a convolution
         weight = self._weight(inputs) if name in CONVOLUTIONS or name == "linear" else None
         if weight is None or not 0 <= axis < out.ndim or out.shape[axis] != len(weight):
             return layout.after(name, call, [f.classes for f in facts], inputs, out)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import alignments, bounded, expected, self_pairs
-from .bounded import Numbers, class_axis, edge_share, ends, few_rows, thinned, zero_share
+from .bounded import Numbers, class_axis, edge_share, ends, few_rows, jointly, thinned, zero_share
 from .calls import LossCall
 
 MASKED = -9e3
@@ -269,15 +269,16 @@ def _divergence(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
     z, given = part.float(), target[cut].float()
     log_target = bool(call.arguments.get("log_target"))
     t = given.exp() if log_target else given.clamp_min(0)
-    axes = range(z.ndim)
-    logs = torch.stack([z.logsumexp(a).abs().amax() for a in axes])
-    sums = torch.stack([(z.sum(a) - 1).abs().amax() for a in axes])
+    whole = [z.movedim(a, -1) for a in range(z.ndim)] + [joint.float() for joint in jointly(scores)]
+    logs = torch.stack([w.logsumexp(-1).abs().amax() for w in whole])
+    sums = torch.stack([(w.sum(-1) - 1).abs().amax() for w in whole])
     numbers = ends(scores) | ends(target, "label_") | {"log_error": logs.amin(), "sum_error": sums.amin()}
     numbers |= _references(expected.kl_div(t, _reduction(call)))
     numbers["perfect"] = torch.where(logs[-1] - logs.amin() > ANOTHER_AXIS, math.nan, numbers["perfect"])
     loss = (expected.xlogx(t) - t * z).sum(-1)
     uniform = (expected.xlogx(t).sum(-1) + math.log(z.shape[-1]) * t.sum(-1)).mean()
-    numbers |= {"row_log_error": logs[-1], "uniform": uniform, "seen": loss.mean(), "rows": _number(loss.numel(), z)}
+    numbers |= {"row_log_error": logs[z.ndim - 1], "rows": _number(loss.numel(), z)}
+    numbers |= {"uniform": uniform, "seen": loss.mean()}
     return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 
 

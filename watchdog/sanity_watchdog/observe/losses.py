@@ -16,13 +16,14 @@ from . import token_targets
 from .axes import unspread
 from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
+from .detachment import NO_HISTORY, note_detached
 from .distributions import likelihoods
 from .fastpath import has_fast_path
 from .hyperparameters import minimises, rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
 from .labels import asserts_later
-from .leaves import reaches_nothing
+from .leaves import seeks_input
 from .lineage import Lineage
 from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
 from .loss_statistics import DISTANCES, head_scale, labels, measure, scores_alone
@@ -32,12 +33,10 @@ from .objective import custom_function, enters_as_sum
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
-from .signs import Signs, tell
+from .telling import Telling
 
 FOLLOWED = 2
 """Training batches before the first optimizer step in which every operation is followed (about twice the time each)."""
-NO_HISTORY = "does not require grad and does not have a grad_fn"
-"""What autograd says of a loss without a gradient."""
 JUDGED = ("WD101", "WD102", "WD103", "WD104", "WD105", "WD106", "WD107", "WD108")
 
 
@@ -63,7 +62,8 @@ class LossCalls(Observer):
         self._batch_size = 0
         self._has_ids = False
         self._interception: Interception | None = None
-        self._signs: Signs | None = None
+        self._telling: Telling | None = None
+        self._sought: set[str] = set()
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.trace is not None:
@@ -82,9 +82,9 @@ class LossCalls(Observer):
         self._by_hand = None
         if follow:
             lineage = Lineage(at.trace, batch, training, self._score, at.run)
-            self._signs = lineage.signs if training and minimises(at.run.optimizers) else None
+            self._telling = Telling(lineage.signs) if training and minimises(at.run.optimizers) else None
             mode = FollowingMode(self._interception, lineage)
-            return (likelihoods(self._interception, lineage.signs), mode) if self._signs else (mode,)
+            return (likelihoods(self._interception, lineage.signs), mode) if self._telling else (mode,)
         return (entry_points(self._interception),)
 
     def _foresee(self, at: Moment, call: LossCall) -> None:
@@ -144,7 +144,7 @@ class LossCalls(Observer):
         loss = output.get("loss") if isinstance(output, Mapping) else output
         loss = loss if isinstance(loss, Tensor) else None
         if at.stage == "train" and at.run.automatic and loss is not None:
-            self._note_detached(at, loss)
+            note_detached(at, loss)
         self._ask(at, loss)
         trace = Trace() if at.trace is None else at.trace
         for where, low, high in trace.overlaps:
@@ -157,19 +157,30 @@ class LossCalls(Observer):
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
+        if not at.run.automatic and self._seeks(at, loss):
+            return
         if self._pending:  # manual optimisation: nothing has changed yet
             self._ask(at, loss)
-        elif self._signs is not None and not at.run.automatic:
-            tell(at, self._signs, loss)
+        elif self._telling is not None and not at.run.automatic:
+            self._telling.tell(at, loss)
         if at.run.automatic and at.trace is not None:
             self._by_hand = None
             at.trace.release()
+
+    def _seeks(self, at: Moment, loss: Tensor) -> bool:
+        """Is this backward pass there for a perturbation of the input, which is to make the loss worse?"""
+        lines = {call.where for call, _ in self._pending}
+        if self._telling is not None and self._telling.lowers(loss) and seeks_input(loss, at.run):
+            self._sought |= lines
+        return bool(lines) and lines <= self._sought
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._steps += 1
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
+        if self._telling is not None:
+            self._telling.end(at)
         self._release(at)
 
     def validation_end(self, at: Moment) -> None:
@@ -183,22 +194,10 @@ class LossCalls(Observer):
 
     def _release(self, at: Moment) -> None:
         self._pending.clear()
-        self._by_hand = self._signs = None
+        self._by_hand = self._telling = None
         if at.trace is not None:
             at.trace.release()
             at.trace = None
-
-    def _note_detached(self, at: Moment, loss: Tensor) -> None:
-        trace = at.trace
-        if loss.grad_fn is not None:
-            ends = not (at.sync and reaches_nothing(loss, at.run))
-            at.emit(DetachedLoss(attached=ends, history=True, cut=trace.read if trace else None, **at.tags()))
-        elif not loss.requires_grad:
-            cut = None if trace is None else trace.cuts.get(loss) or trace.read
-            at.emit(DetachedLoss(attached=False, cut=cut, **at.tags()))
-        elif trace is not None and at.sync and not isinstance(loss, torch.nn.Parameter) and float(loss.detach().sum()):
-            # a new leaf made of a number; a zero is how people skip a batch
-            at.emit(DetachedLoss(attached=False, cut=trace.read, **at.tags()))
 
     def _ask(self, at: Moment, loss: Tensor | None) -> None:
         """Send what was measured, now that the step's loss is known (or will not be)."""
@@ -207,8 +206,8 @@ class LossCalls(Observer):
         if trace is not None and trace.ids:
             self._has_ids = True
             token_targets.ask(at, trace, [call for call, _ in pending if not call.error], loss)
-        if self._signs is not None and loss is not None:
-            tell(at, self._signs, loss)
+        if self._telling is not None and loss is not None:
+            self._telling.tell(at, loss)
         first = at.stage == "train" and not self._opened and loss is not None
         if first:
             self._opened = True
@@ -266,13 +265,15 @@ class LossCalls(Observer):
     def _ask_returned(self, at: Moment, loss: Tensor) -> None:
         """No loss call could be read: the returned total is all there is."""
         run, tags = at.run, at.tags()
-        if self._by_hand is not None and run.num_classes is None and run.expected_loss is None:
+        distils = at.trace is not None and at.trace.distils  # with a temperature, which is a choice
+        guessed = run.num_classes is None and run.expected_loss is None and not distils
+        if self._by_hand is not None and guessed:
             call, numbers = self._by_hand
             facts = self._facts(call, loss, run, True)
             numbers["value"] = loss.detach()
             self._send(at, facts, numbers, True)
         at.emit(Unseen(codes=JUDGED, reason=self._why_unseen(loss), **tags))
-        if self._by_hand is not None and run.num_classes is None and run.expected_loss is None:
+        if self._by_hand is not None and guessed:
             return
         facts = Facts(function="training_step", kind="returned", resumed=run.resumed, first=True)
         facts.given = (run.num_classes, run.expected_loss)

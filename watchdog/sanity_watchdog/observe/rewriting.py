@@ -24,6 +24,8 @@ EXACT = 1e-3
 """Deviation of the new values from a line through the old ones, in standard deviations of the new ones."""
 AHEAD = 2
 """Batches that may have been loaded when the first backward pass of an epoch begins."""
+EARLY = 0.25
+"""Share of an epoch's batches by which loading must have changed some of the samples that are compared."""
 Line = tuple[float, float]
 """Factor and shift."""
 
@@ -37,7 +39,8 @@ class RewritingWatch(Observer):
         self._before: dict[str, Tensor] = {}
         self._lines: dict[str, Line] = {}
         self._opening: dict[str, Tensor] = {}
-        self._epochs = 0
+        self._midway: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None
+        self._epochs = self._begun = 0
 
     def start(self, run: Run, at: Moment) -> None:
         self._before = dict(_stored(run))
@@ -48,8 +51,18 @@ class RewritingWatch(Observer):
 
     def epoch_start(self, at: Moment) -> None:
         """What has changed throughout since the last epoch, with one batch loaded, was not changed by loading."""
+        self._begun = at.batch
         if self._before and self._epochs == 1 and at.run.batches_per_epoch > AHEAD:
             self._opening = dict(_stored(at.run))
+
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        """What has not changed at all well after the epoch's beginning, and before its end, was not changed by loading.
+
+        It may be written to at the end, as by a callback.
+        """
+        done, size = at.batch - self._begun, at.run.batches_per_epoch
+        if self._midway is None and self._before and self._epochs < 2 and EARLY * size <= done < size - 1:
+            self._midway = self._before, dict(_stored(at.run))
 
     def epoch_end(self, at: Moment) -> None:
         self._epochs += 1
@@ -59,11 +72,16 @@ class RewritingWatch(Observer):
         lines = {path: line for path, line in _changes(self._before, now).items() if line is not None}
         if self._epochs == 2:
             same = [p for p, line in lines.items() if p in self._lines and _alike(line, self._lines[p])]
-            same = [p for p in same if not _is_new(self._before.get(p), self._opening.get(p))]
-            self._opening = {}
+            same = [p for p in same if not _is_new(self._before.get(p), self._opening.get(p)) and self._loads(p)]
+            self._opening, self._midway = {}, None
             factor, shift = lines[same[0]] if same else (1.0, 0.0)
             at.emit(StoredData(paths=tuple(same), factor=factor, shift=shift, arrays=len(now), **at.tags()))
         self._before, self._lines = now, lines
+
+    def _loads(self, path: str) -> bool:
+        """Had it changed well before the end of an epoch, where that was looked at?"""
+        begun, midway = self._midway or ({}, {})
+        return path not in midway or path not in begun or not torch.equal(begun[path], midway[path])
 
 
 def _stored(run: Run) -> Iterator[tuple[str, Tensor]]:

@@ -7,20 +7,15 @@ ends the trail, so that what a loss is made of is known or not said.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from ..evidence.losses import Likelihood
-from ..evidence.targets import Attraction
 from .calls import LossCall, Marks, Trace
 from .gaussians import Gaussians
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
-from .moment import Moment
-from .nodes import nodes
 from .operations import VIEWS
 from .site import user_line
 
@@ -38,8 +33,6 @@ MULTIPLIES = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide")
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
 SQUASHES = ("softmax", "sigmoid")
-WHITENING = ("LinalgCholesky", "LinalgSvd", "LinalgEigh", "LinalgInv", "LinalgSolve", "TriangularSolve")
-"""Beginnings of the names of nodes that keep outputs apart, whatever pulls them together."""
 ROUNDING = 1e-3
 MOST = 1 << 16
 """Weights whose values are looked at."""
@@ -197,24 +190,6 @@ class Signs:
             self._terms.put(out, {Term(log, user_line()): -1})
         elif name in VIEWS and not given:
             self._logs.put(out, log)
-
-
-def tell(at: Moment, signs: Signs, loss: Tensor) -> None:
-    """Say which parts of the step's loss have the wrong sign: to their calls, or as evidence where there is none.
-
-    And whether all that it does is to pull outputs together.
-    """
-    pulled = signs.pulled(loss)
-    if any(node.name().startswith(WHITENING) for node in (nodes(loss) if pulled else ())):
-        pulled = []
-    at.emit(Attraction(lines=tuple(dict.fromkeys(term.where for term in pulled)), **at.tags()))
-    for term in signs.wrong(loss):
-        if term.call is not None:
-            term.call.flipped = True
-        else:
-            value = float(loss.detach().sum())
-            made = partial(Likelihood, function=term.function, where=term.where, divergence=term.divergence)
-            at.emit(made(value=value, **at.tags()))
 
 
 def _joined(several: list[Terms]) -> Terms:

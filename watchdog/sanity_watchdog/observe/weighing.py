@@ -108,6 +108,7 @@ class Weighing:
                 and mask is not None
                 and is_plain(mask)
                 and self._is_given(mask)
+                and not any(isinstance(t if t._base is None else t._base, torch.nn.Parameter) for t in given)
                 and mask.numel() > 1
                 and out.ndim > 1
             ):

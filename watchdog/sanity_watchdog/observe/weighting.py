@@ -6,14 +6,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import WeightedRandomSampler
 
 from ..evidence.base import Evidence
+from ..evidence.readings import Unseen
 from ..evidence.targets import ClassWeights
 from .calls import LossCall
 from .expected import class_counts
 from .loss_statistics import LABELS
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
+from .run import Run
 
 WEIGHTED = ("cross_entropy", "nll_loss")
 MOST_CLASSES, MOST_LABELS = 1000, 4096
@@ -37,10 +40,16 @@ class WeightingWatch(Observer):
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, tuple[float, ...]], _Seen] = {}
+        self._judged = True
+
+    def start(self, run: Run, at: Moment) -> None:
+        if any(isinstance(getattr(loader, "sampler", None), WeightedRandomSampler) for loader in run.loaders):
+            self._judged = False
+            at.emit(Unseen(codes=self.codes, reason="weights may undo those of a sampler", **at.tags()))
 
     @in_samples
     def output(self, at: Moment, output: Any) -> None:
-        for call in at.trace.calls if at.trace is not None and at.stage == "train" else ():
+        for call in at.trace.calls if self._judged and at.trace is not None and at.stage == "train" else ():
             if call.error or call.traced or not isinstance(call.target, Tensor) or not is_plain(call.target):
                 continue
             if call.name in WEIGHTED:

@@ -1,0 +1,110 @@
+"""Healthy runs that begin trained, sure or at rest, and parts of them that stand still by design."""
+
+from copy import deepcopy
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lightning.pytorch import Callback
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim import lr_scheduler as lrs
+
+from tests.runs import Classifier, blobs, loader, mlp
+
+from .case import Run, healthy
+
+
+@healthy
+def single_samples_of_a_trained_model() -> Run:
+    x, y = blobs(600, k=4)
+    net, rows = mlp(k=4), torch.arange(600) % 300
+    optimizer = Adam(net.parameters(), 0.01)
+    for _ in range(150):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+    return Classifier(net, lr=1e-4), loader(x, y, batch_size=1), {"max_steps": 400}
+
+
+@healthy
+def answers_of_a_sharp_and_slow_teacher() -> Run:
+    class Taught(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=32))
+            self.slow = mlp(k=32).requires_grad_(False)
+            self.register_buffer("centre", torch.zeros(1, 32))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, other = (batch[0] + 0.3 * torch.randn_like(batch[0]) for _ in range(2))
+            with torch.no_grad():
+                for slow, quick in zip(self.slow.parameters(), self.net.parameters(), strict=True):
+                    slow.lerp_(quick, 0.01)
+                answers = 10 * self.slow(one)
+                wanted = ((answers - self.centre) / 0.4).softmax(1)
+                self.centre.lerp_(answers.mean(0, keepdim=True), 0.1)
+            return -(wanted * (100 * self.net(other)).log_softmax(1)).sum(1).mean()
+
+        def configure_optimizers(self) -> Any:
+            return Adam(self.net.parameters(), 1e-3)
+
+    return Taught(), loader(*blobs()), {}
+
+
+@healthy
+def new_head_alone_at_first() -> Run:
+    class Grows(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=6))
+            self.body, self.old = nn.Linear(20, 32), nn.Linear(32, 4)
+            self.net = nn.Linear(32, 10)
+            self.before = deepcopy(nn.Sequential(self.body, nn.ReLU(), self.old)).requires_grad_(False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            seen = torch.relu(self.body(x))
+            kept = F.kl_div(self.old(seen).log_softmax(1), self.before(x).softmax(1), reduction="batchmean")
+            return F.cross_entropy(self.net(seen), y) + kept
+
+        def configure_optimizers(self) -> Any:
+            kept = [*self.body.parameters(), *self.old.parameters()]
+            optimizer = SGD([{"params": self.net.parameters()}, {"params": kept}], 0.05)
+            rates = [lambda step: 1.0, lambda step: float(step >= 50)]
+            return [optimizer], [{"scheduler": lrs.LambdaLR(optimizer, rates), "interval": "step"}]
+
+    return Grows(), loader(*blobs()), {"max_steps": 60}
+
+
+@healthy
+def inverse_of_a_flow_logged_beside_its_loss() -> Run:
+    class Flow(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            a, b = batch[0].chunk(2, 1)
+            scale, shift = self.net(a).chunk(2, 1)
+            scale = scale.tanh()
+            made = b * scale.exp() + shift
+            self.log("back", F.mse_loss((made - shift) / scale.exp(), b))
+            return (made.square() / 2 - scale).sum(1).mean() + a.square().sum(1).mean() / 2
+
+    return Flow(mlp(10, 20)), loader(blobs()[0]), {"max_steps": 60}
+
+
+@healthy
+def labels_softened_by_a_callback() -> Run:
+    class Softens(Callback):
+        def on_train_epoch_end(self, *args: Any) -> None:
+            soft.mul_(0.95).add_(0.005)
+
+    x, y = blobs()
+    soft = F.one_hot(y, 10).float()
+    return Classifier(), loader(x, soft), {"callbacks": [Softens()]}
+
+
+@healthy
+def one_batch_an_epoch_on_one_cycle() -> Run:
+    class Cycle(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = SGD(self.parameters(), 0.05)
+            return [optimizer], [lrs.OneCycleLR(optimizer, 0.2, total_steps=200)]
+
+    return Cycle(), loader(*blobs(), batch_size=256), {"max_epochs": 60, "max_steps": -1}

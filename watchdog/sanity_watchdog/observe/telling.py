@@ -1,0 +1,49 @@
+"""What the signs of a step's terms say, once its loss is known."""
+
+from functools import partial
+
+from torch import Tensor
+
+from ..evidence.losses import Likelihood
+from ..evidence.targets import Attraction
+from .moment import Moment
+from .nodes import nodes
+from .signs import Signs
+
+WHITENING = ("LinalgCholesky", "LinalgSvd", "LinalgEigh", "LinalgInv", "LinalgSolve", "TriangularSolve")
+ORTHOGONAL = ("LinalgMatrixExp", "LinalgHouseholder", "LinalgQr")
+"""Beginnings of the names of nodes that keep outputs apart, whatever pulls them together."""
+
+
+class Telling:
+    """Follows ``signs`` through the backward passes of one step."""
+
+    def __init__(self, signs: Signs) -> None:
+        self._signs = signs
+        self._pulled: list[tuple[str, ...]] = []
+
+    def lowers(self, loss: Tensor) -> bool:
+        """Is minus a term of its right sign in it, whatever is meant?"""
+        return any(sign < 0 for sign in self._signs.of(loss).values())
+
+    def tell(self, at: Moment, loss: Tensor) -> None:
+        """Say which parts of a loss have the wrong sign: to their calls, or as evidence where there is none."""
+        pulled = self._signs.pulled(loss)
+        if any(node.name().startswith(WHITENING + ORTHOGONAL) for node in (nodes(loss) if pulled else ())):
+            pulled = []
+        self._pulled.append(tuple(dict.fromkeys(term.where for term in pulled)))
+        if at.run.automatic:
+            self.end(at)
+        for term in self._signs.wrong(loss):
+            if term.call is not None:
+                term.call.flipped = True
+            else:
+                value = float(loss.detach().sum())
+                made = partial(Likelihood, function=term.function, where=term.where, divergence=term.divergence)
+                at.emit(made(value=value, **at.tags()))
+
+    def end(self, at: Moment) -> None:
+        """Say whether all that the step did was to pull outputs together: other backward passes may push them apart."""
+        if self._pulled:
+            at.emit(Attraction(lines=self._pulled[0] if len(self._pulled) == 1 else (), **at.tags()))
+        self._pulled = []
