@@ -175,10 +175,13 @@ class Watch:
             for scope in self._scopes(observer, method, *args):
                 if self._call(observer, scope.__enter__) is not _FAILED:
                     entered.append((observer, scope))
+        unwatched = compiled_code_unwatched()
+        aside = entered and self._delivery.guard(_COMPILED, lambda: unwatched.__enter__() or True)
         try:
-            with compiled_code_unwatched() if entered else nullcontext():
-                yield
+            yield
         finally:
+            if aside:
+                self._delivery.guard(_COMPILED, lambda: unwatched.__exit__(None, None, None))
             for observer, scope in reversed(entered):
                 self._call(observer, scope.__exit__, None, None, None)
 
@@ -283,4 +286,5 @@ class Watch:
 
 
 _FAILED = object()
+_COMPILED = "code that compiles itself"
 _FREE = nullcontext()
