@@ -16,9 +16,9 @@ class Fact:
     Attributes:
         data: made from the batch. made: parameters went into it. origin, head: see ``LossCall``. unit: of length one
         along some axis, or of one that is learned. norm: the lengths of vectors. cosine: products of unit vectors.
-        logs: descends from a ``log_softmax``. axis_added: an axis of length one was put in on purpose.
-        spread: differences over two batch axes. pairs: other values over two batch axes. rows, classes: layouts of the samples and of a layer's outputs in it.
-        line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it.
+        logs: descends from a ``log_softmax``. axis_added: an axis of length one was put in on purpose. spread:
+        differences over two batch axes. pairs: other values over two batch axes. rows, classes: layouts of the samples
+        and of a layer's outputs in it. line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it.
     """
 
     data: bool = False
