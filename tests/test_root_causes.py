@@ -20,6 +20,7 @@ EXPLAINS = {
     "WD203": ("WD316",),
     "WD217": ("WD214", "WD316"),
     "WD134": ("WD132",),
+    "WD108": ("WD144",),
     "WD133": ("WD314", "WD316"),
     "WD201": ("WD212", "WD316"),
     "WD212": ("WD316",),
@@ -65,3 +66,9 @@ def test_what_is_dropped_altogether_has_no_dead_units() -> None:
     assert [a.code for a in explain([dropped, silent], IMPLIED)[0]] == ["WD505"]
     in_evaluation = replace(dropped, stage="validation")
     assert {a.code for a in explain([in_evaluation, silent], IMPLIED)[0]} == {"WD505", "WD214"}
+
+
+def test_a_loss_without_a_floor_drives_gradients_up_but_not_those_at_the_start() -> None:
+    flipped, grown = alert("WD108", "cross_entropy", step=0), alert("WD213", "net.2.weight", step=13)
+    assert [a.code for a in explain([flipped, grown], IMPLIED)[0]] == ["WD108"]
+    assert {a.code for a in explain([flipped, replace(grown, step=0)], IMPLIED)[0]} == {"WD108", "WD213"}

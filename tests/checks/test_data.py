@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -89,6 +90,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (batch_of_one, LAST),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=1 / 255, arrays=2)),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=0.9, shift=-4.5e-11, arrays=2)),
+    (rewritten_data, StoredData(paths=("dataset.images",), factor=0.5, shift=math.nan, arrays=2)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, MIXED),

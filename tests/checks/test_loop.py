@@ -7,31 +7,23 @@ from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.loop import (
     divided_twice,
     growing_graph,
-    shared_metric,
     stalled_step,
     step_without_update,
 )
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+from sanity_watchdog.evidence.loop import DividedLoss, GraphsKept, Progress, Stall
 
 NOTHING = Progress(automatic=True, optimizers=1, batches=64, backwards=0, attempts=64, steps=64)
 MANUAL = Progress(automatic=False, optimizers=1, batches=20, backwards=20, attempts=0, steps=0, epochs=1)
 SUMMING = replace(MANUAL, summing=True, epochs=7, batches=203, backwards=203, per_epoch=29)
 IDLE = replace(MANUAL, optimizers=2, attempts=20, steps=20, idle=(1,), cleared=True, share=0.5)
-SHARED = MetricUse(
-    name="accuracy", kind="MulticlassAccuracy", held=20, trained=20, sanity=0, validated=4, computed=True
-)
-BEST = MetricUse(name="best", kind="MaxMetric", held=1, trained=0, sanity=1, validated=0, computed=True)
+STOPPED = replace(NOTHING, automatic=False, batches=900, backwards=20, epochs=3, stopped=512)
 KEPT = GraphsKept(marked=10, alive=10, span=55, epochs=1)
 STALL = Stall(
     seconds=301.0, limit=300.0, median=0.2, place="train.py:30 fetch", stack=("train.py:10 main", "q.py:3 get")
 )
 
 DIVIDED = DividedLoss(accumulate=4, share=0.25, where="train.py:31")
-
-
-def used(use: MetricUse) -> MetricsUsed:
-    return MetricsUsed(uses=(use,))
 
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -52,9 +44,11 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(IDLE, share=0.4)),
     (step_without_update, replace(IDLE, idle=(0, 2), epochs=0, ended=True)),
     (step_without_update, replace(IDLE, attempts=0, steps=40)),
-    (shared_metric, used(SHARED)),
-    (shared_metric, used(BEST)),
-    (shared_metric, used(replace(BEST, kind="MeanMetric", validated=3))),
+    (step_without_update, STOPPED),
+    (step_without_update, replace(STOPPED, stopped=128, stopped_epochs=4)),
+    (step_without_update, replace(STOPPED, stopped=128, ended=True)),
+    (step_without_update, replace(STOPPED, automatic=True, stopped_epochs=1)),
+    (step_without_update, replace(STOPPED, automatic=True, silent=True)),
     (growing_graph, KEPT),
     (growing_graph, replace(KEPT, epochs=0, span=505)),
     (growing_graph, replace(KEPT, epochs=0, ended=True)),
@@ -62,6 +56,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, DIVIDED),
     (divided_twice, replace(DIVIDED, scales=False)),
     (divided_twice, replace(DIVIDED, calls=2, classifies=False)),
+    (divided_twice, replace(DIVIDED, share=0.31, scale=0.25, weight=1.1, classifies=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(NOTHING, batches=63)),
@@ -80,13 +75,10 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(IDLE, idle=())),
     (step_without_update, replace(IDLE, epochs=0)),
     (step_without_update, replace(IDLE, attempts=15, steps=15)),
-    (shared_metric, MetricsUsed(uses=())),
-    (shared_metric, used(replace(SHARED, held=0))),
-    (shared_metric, used(replace(SHARED, computed=False))),
-    (shared_metric, used(replace(SHARED, trained=0))),
-    (shared_metric, used(replace(BEST, held=0))),
-    (shared_metric, used(replace(BEST, kind="MeanMetric"))),
-    (shared_metric, used(replace(BEST, sanity=0))),
+    (step_without_update, replace(STOPPED, stopped=511, stopped_epochs=3)),
+    (step_without_update, replace(STOPPED, stopped=127, stopped_epochs=9, ended=True)),
+    (step_without_update, replace(STOPPED, automatic=True)),
+    (step_without_update, replace(STOPPED, automatic=True, silent=True, stopped=128, ended=True)),
     (growing_graph, replace(KEPT, alive=9)),
     (growing_graph, replace(KEPT, marked=7, alive=7)),
     (growing_graph, replace(KEPT, epochs=0, span=55)),
@@ -97,6 +89,9 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, replace(DIVIDED, calls=4)),
     (divided_twice, replace(DIVIDED, calls=8)),
     (divided_twice, replace(DIVIDED, accumulate=2, share=0.5, calls=3)),
+    (divided_twice, replace(DIVIDED, share=0.31, scale=0.25, weight=4.0)),
+    (divided_twice, replace(DIVIDED, share=0.31, scale=0.2, weight=1.1)),
+    (divided_twice, replace(DIVIDED, accumulate=2, share=0.31, scale=0.5, weight=1.1)),
     (divided_twice, replace(DIVIDED, accumulate=2, share=0.5, classifies=False)),
 ]
 
@@ -104,12 +99,6 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
 def test_a_run_without_optimizers_is_skipped() -> None:
     (found,) = step_without_update(replace(MANUAL, optimizers=0))
     assert isinstance(found, Skip)
-
-
-def test_training_updates_are_told_before_those_of_the_sanity_check() -> None:
-    (found,) = shared_metric(MetricsUsed(uses=(BEST, replace(SHARED, name="b", held=3), SHARED)))
-    assert isinstance(found, Alert)
-    assert found.subjects == ("accuracy", "b")
 
 
 def test_a_stall_names_the_frame() -> None:

@@ -58,6 +58,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, replace(LOGITS, negated=True)),
     (impossible_loss, Likelihood(function="Normal.log_prob", where="train.py:31", value=-2.1)),
     (impossible_loss, Likelihood(function="overlap", where="train.py:31", value=0.4)),
+    (impossible_loss, Likelihood(function="squared error", where="train.py:31", value=2.1, distance=True)),
     (
         impossible_loss,
         Likelihood(function="divergence from a fixed Gaussian", where="train.py:31", value=19.0, divergence=True),

@@ -20,8 +20,9 @@ ONE_CYCLE = Plan(
 )
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
 ACCUMULATED = replace(COSINE, steps=1250, batches=5000)
-SWINGS = Plan(schedule="CosineAnnealingLR", interval="step", advances=570, steps=570, epochs=10, length=10)
-RUSHES = replace(SWINGS, schedule="MultiStepLR", length=None, decay=8, left=1e-3)
+SWINGS = Plan(schedule="CosineAnnealingLR", interval="step", advances=570, steps=570, epochs=10, turns=True)
+RUSHES = replace(SWINGS, schedule="SequentialLR", turns=False, part="MultiStepLR", decay=8, left=1e-3)
+FADES = replace(RUSHES, part="LambdaLR", decay=14, left=1e-12)
 OVERRULED = Followed(index=0, schedule="StepLR", wanted=0.025, used=(0.1,), advances=3, apart=40)
 
 
@@ -44,7 +45,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=INF, steps=INF), COSINE))),
     (schedule_counts_epochs, SchedulePlans(plans=(SWINGS,))),
     (schedule_counts_epochs, SchedulePlans(plans=(RUSHES,))),
-    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, schedule="StepLR", decay=3, left=1e-190),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, part="StepLR", decay=3, left=1e-190),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(FADES,))),
     (zero_learning_rate, one(replace(DECAYED, schedule="ExponentialLR", rate=3e-9))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=3, steps=120)),
@@ -61,7 +63,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, decay=300),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, advances=60),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, left=0.5),))),
-    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, schedule="StepLR", left=0.01),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(RUSHES, part="StepLR", left=0.01),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, interval="step"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, interval="step"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, interval="step", misplaced=("interval",)),))),
@@ -72,10 +74,12 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=60, steps=60),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ACCUMULATED, length=90),))),
-    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=570),))),
-    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, length=50),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, decay=21),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, left=1e-3),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, decay=None),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, turns=False),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, interval="epoch"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, advances=70, steps=70),))),
-    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, schedule="CosineAnnealingWarmRestarts"),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, used=(0.1, 0.2)),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, advances=2),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, apart=31),))),

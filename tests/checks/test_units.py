@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 from sanity_watchdog.alerts import Alert
-from sanity_watchdog.checks import Check
+from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.units import dead_units, saturated_units
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.units import SaturatedUnits, SilentLayer, SilentUnits
@@ -17,6 +17,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64), replace(FEW, silent=45)))),
     (dead_units, replace(SILENT, layers=(SilentLayer(name="net.0.bias", silent=8, units=8),))),
     (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64, bare=True),))),
+    (dead_units, replace(SILENT, faintest=1e-12)),
     (dead_units, replace(SILENT, largest=0.0, loss=0.0)),
     (dead_units, replace(SILENT, largest=0.0, loss=0.6)),
     (saturated_units, FLAT),
@@ -58,3 +59,8 @@ def test_where_nothing_has_a_gradient_no_activation_is_accused() -> None:
     (found,) = dead_units(replace(SILENT, largest=1e-9, loss=0.0))
     assert isinstance(found, Alert)
     assert "LeakyReLU" in found.hint
+
+
+def test_gradients_that_shrink_to_nothing_are_not_taken_for_dead_units() -> None:
+    (found,) = dead_units(replace(SILENT, faintest=1e-41))
+    assert isinstance(found, Skip)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 
 from tests.runs import Manual, blobs, loader, mlp, step_by_hand
@@ -24,6 +25,35 @@ def views_without_a_stop_gradient(fixed: bool) -> Run:
 def products_of_unit_vectors_without_a_stop_gradient() -> Run:
     def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
         return 0.5 * agreement(p1, z2) + 0.5 * agreement(p2, z1)
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@fault("WD115", also=("WD214",))
+def diagonal_of_cosines_without_negatives(fixed: bool) -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        scores = F.normalize(p1, dim=1) @ F.normalize(p2, dim=1).T / 0.2
+        return F.cross_entropy(scores, torch.arange(len(scores))) if fixed else -scores.diagonal().mean()
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@fault("WD115", also=("WD214",))
+def cosine_by_hand_without_a_stop_gradient() -> Run:
+    def cosine(a: Any, b: Any) -> Any:
+        return (a * b).sum(1) / (a.norm(dim=1) * b.norm(dim=1))
+
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        return -0.5 * (cosine(p1, z2) + cosine(p2, z1)).mean()
+
+    return Siamese(loss), loader(blobs()[0]), {}
+
+
+@fault("WD115", also=("WD214",))
+def embedding_loss_of_like_pairs_alone(fixed: bool) -> Run:
+    def loss(p1: Any, p2: Any, z1: Any, z2: Any) -> Any:
+        like = torch.ones(len(p1))
+        return F.cosine_embedding_loss(p1, z2.detach() if fixed else z2, like)
 
     return Siamese(loss), loader(blobs()[0]), {}
 

@@ -263,6 +263,39 @@ def rows_of_an_array_normalised_in_place(fixed: bool) -> Run:
 
 
 @fault("WD127")
+def rows_of_a_list_centred_and_scaled_in_place(fixed: bool) -> Run:
+    def take(x: Any, i: int) -> Any:
+        row = x[i].copy() if fixed else x[i]
+        row -= row.mean()
+        row /= 2
+        return row
+
+    x, y = blobs()
+    return Classifier(), DataLoader(Stored([row.numpy() for row in 2 * x + 1], y, take), 32, shuffle=True), {}
+
+
+@fault("WD127")
+def views_of_a_variable_scaled_by_the_step(fixed: bool) -> Run:
+    x, y = blobs()
+    x = 2 * x + 1
+
+    class Slices(Dataset[Any]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, i: int) -> Any:
+            return x[32 * i : 32 * (i + 1)], y[32 * i : 32 * (i + 1)]
+
+    class Scales(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            rows, labels = batch
+            rows = (rows - 1) / 2 if fixed else rows.sub_(1).div_(2)
+            return super().training_step((rows, labels), batch_idx)
+
+    return Scales(), DataLoader(Slices(), batch_size=None, shuffle=True), {"max_steps": 40}
+
+
+@fault("WD127")
 def pixels_divided_where_they_are_kept(fixed: bool) -> Run:
     def take(x: Any, i: int) -> Any:
         return x[i] / 255 if fixed else x[i].div_(255)

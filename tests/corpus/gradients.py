@@ -26,6 +26,11 @@ def tiny_weights_in_a_deep_network() -> Run:
     return Classifier(net), loader(*blobs(640)), {}
 
 
+@fault("WD212", also=("WD141", "WD316"))
+def two_hundred_layers() -> Run:
+    return Classifier(deep(200, nn.ReLU)), loader(*blobs(640)), {"max_steps": 24}
+
+
 class Unrolled(nn.Module):
     """A ReLU recurrence of the given gain, one number at the end."""
 

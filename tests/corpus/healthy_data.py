@@ -216,6 +216,26 @@ def label_of_a_bag_stored_for_each_of_its_samples() -> Run:
 
 
 @healthy
+def each_sample_centred_in_place() -> Run:
+    def take(x: Any, i: int) -> Any:
+        x[i] -= x[i].mean()  # again does nothing but round
+        return x[i]
+
+    x, y = blobs()
+    return Classifier(), DataLoader(Stored(x.numpy(), y, take), 32, shuffle=True), {}
+
+
+@healthy
+def each_sample_brightened_at_random_in_place() -> Run:
+    def take(x: Any, i: int) -> Any:
+        x[i] *= 1 + 0.1 * (torch.rand(()) - 0.5)
+        x[i] += 0.1 * (torch.rand(()) - 0.5)
+        return x[i]
+
+    return Classifier(), DataLoader(Stored(*blobs(), take), 32, shuffle=True), {}
+
+
+@healthy
 def each_sample_scaled_by_itself_in_place() -> Run:
     def take(x: Any, i: int) -> Any:
         row = x[i]

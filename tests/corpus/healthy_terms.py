@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import orthogonal
 from torch.optim import SGD
@@ -91,6 +92,20 @@ def mean_over_heads_accumulated_over_as_many() -> Run:
         return sum(F.cross_entropy(part, y) for part in z.chunk(4, 1)) / 4
 
     return Classifier(mlp(k=40), loss, SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@healthy
+def weights_that_add_up_to_the_accumulation() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return (F.cross_entropy(z, y) + 3 * z.square().mean()) / 4
+
+    return Classifier(loss=loss, optimizer=SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@healthy
+def accumulation_that_shrinks() -> Run:
+    settings = {"callbacks": [GradientAccumulationScheduler({0: 64, 4: 1})], "max_epochs": 12, "max_steps": -1}
+    return Classifier(optimizer=SGD, lr=0.1), loader(*blobs(512), batch_size=8), settings
 
 
 @healthy

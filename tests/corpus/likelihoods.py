@@ -143,6 +143,39 @@ def one_minus_the_squared_error() -> Run:
     return Classifier(net, lambda z, y: 1 - F.mse_loss(z, y), SGD, lr=1e-3), loader(*line()), {}
 
 
+@fault("WD108", also=LATER)
+def minus_the_squared_error_by_hand(fixed: bool) -> Run:
+    net = nn.Sequential(mlp(12, 1), nn.Flatten(0))
+    loss = lambda z, y: (1 if fixed else -1) * ((y - z) ** 2).mean()  # noqa: E731
+    return Classifier(net, loss, SGD, lr=1e-3), loader(*line()), {}
+
+
+@fault("WD108", also=LATER)
+def smaller_side_of_the_pinball_loss(fixed: bool) -> Run:
+    quantiles = torch.tensor([0.1, 0.5, 0.9])
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        gap = y[:, None] - z
+        choice = torch.maximum if fixed else torch.minimum
+        return choice(quantiles * gap, (quantiles - 1) * gap).sum(1).mean()
+
+    return Classifier(mlp(12, 3), loss, lr=3e-3), loader(*line()), {}
+
+
+@fault("WD108", also=LATER)
+def partial_likelihood_without_its_minus(fixed: bool) -> Run:
+    def loss(net: nn.Module, batch: Any) -> Tensor:
+        x, time, seen = batch
+        late_first = time.argsort(descending=True)
+        risk, seen = net(x).squeeze(1)[late_first], seen[late_first]
+        likely = ((risk - risk.logcumsumexp(0)) * seen).sum() / seen.sum()
+        return -likely if fixed else likely
+
+    x, y = line()
+    time = torch.rand(len(x)).log().neg() * (-y).exp()
+    return Own(mlp(12, 1), loss, lr=3e-3), loader(x, time, (torch.rand(len(x)) < 0.7).float()), {}
+
+
 class Variational(Classifier):
     """Codes of four numbers; ``loss(error, mean, log_variance)``."""
 

@@ -1,11 +1,13 @@
 """Loops, schedules and graphs that undo the training."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW
 from torch.optim import lr_scheduler as lrs
@@ -129,6 +131,20 @@ def schedule_that_nobody_advances(fixed: bool) -> Run:
 def cosine_over_epochs_at_each_step(fixed: bool) -> Run:
     module = Planned(lambda o: lrs.CosineAnnealingLR(o, 5), "epoch" if fixed else "step")
     return module, loader(*blobs()), {"max_epochs": 5}
+
+
+@fault("WD502", also=("WD316", "WD141"))
+def cosine_by_hand_over_epochs_at_each_step(fixed: bool) -> Run:
+    cosine = lambda o: lrs.LambdaLR(o, lambda s: 0.5 * (1 + math.cos(math.pi * s / 6)))  # noqa: E731
+    return Planned(cosine, "epoch" if fixed else "step"), loader(*blobs()), {"max_epochs": 6, "max_steps": -1}
+
+
+@fault("WD502", also=("WD316", "WD141", "WD501"))
+def warm_up_and_decay_over_epochs_at_each_step(fixed: bool) -> Run:
+    def both(o: Any) -> Any:
+        return lrs.SequentialLR(o, [lrs.LinearLR(o, 0.1, 1.0, 2), lrs.PolynomialLR(o, 8)], [2])
+
+    return Planned(both, "epoch" if fixed else "step"), loader(*blobs(320)), {"max_epochs": 10, "max_steps": -1}
 
 
 @fault("WD316", also=("WD141", "WD205"))
@@ -275,7 +291,7 @@ def plateau_of_a_rising_measure_in_every_step(fixed: bool) -> Run:
     return Plateau(), loader(*blobs(1024)), {"max_steps": 120}
 
 
-@fault("WD316")
+@fault("WD502", "WD316")
 def decay_per_epoch_applied_to_steps(fixed: bool) -> Run:
     class Decays(Classifier):
         def configure_optimizers(self) -> Any:
@@ -341,6 +357,26 @@ def two_losses_divided_by_hand() -> Run:
             return loss / self.trainer.accumulate_grad_batches
 
     return Two(lr=3e-3), loader(*blobs(512)), {"accumulate_grad_batches": 3, "gradient_clip_val": 1.0}
+
+
+@fault("WD512")
+def loss_and_penalty_divided_by_hand(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        total = F.cross_entropy(z, y) + 0.01 * z.square().mean()
+        return total if fixed else total / 4
+
+    return Classifier(loss=loss, optimizer=SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@fault("WD512")
+def divided_by_an_accumulation_that_grows(fixed: bool) -> Run:
+    class Grows(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            return loss if fixed else loss / self.trainer.accumulate_grad_batches
+
+    settings = {"callbacks": [GradientAccumulationScheduler({2: 4})], "max_epochs": 6, "max_steps": -1}
+    return Grows(optimizer=SGD, lr=0.2), loader(*blobs(512)), settings
 
 
 @fault("WD502", also=("WD316", "WD141", "WD501"))

@@ -133,6 +133,29 @@ def manual_loop_that_never_steps() -> Run:
     return Forgets(), loader(*blobs(640)), {"max_epochs": 2, "max_steps": -1}
 
 
+@fault("WD506")
+def condition_on_steps_that_comes_true_no_more(fixed: bool) -> Run:
+    class Stops(Manual):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(self.net(batch[0]), batch[1]))
+            if fixed or self.global_step < 80:
+                optimizer.step()
+
+    return Stops(), loader(*blobs(640)), {"max_epochs": 30, "max_steps": -1}
+
+
+@fault("WD506")
+def loss_returned_in_the_first_epochs_alone() -> Run:
+    class Warms(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            return loss if self.current_epoch < 5 else None
+
+    return Warms(), loader(*blobs(640)), {"max_epochs": 30, "max_steps": -1}
+
+
 @fault("WD506", "WD314", also=("WD316", "WD217"))
 def manual_loop_without_backward() -> Run:
     class Forgets(Manual):

@@ -224,6 +224,19 @@ def weights_by_the_frequency(fixed: bool) -> Run:
 
 
 @fault("WD113")
+def factors_by_the_frequency_of_each_label(fixed: bool) -> Run:
+    x, y = rare()
+    counts = y.bincount().float()
+    table = counts.mean() / counts if fixed else counts / counts.mean()
+
+    def loss(z: Tensor, labels: Tensor) -> Tensor:
+        factors = table[labels]
+        return (F.cross_entropy(z, labels, reduction="none") * factors).sum() / factors.sum()
+
+    return Classifier(mlp(k=5), loss), loader(x, y), {}
+
+
+@fault("WD113")
 def positives_over_negatives(fixed: bool) -> Run:
     x = torch.randn(1500, 20)
     y = (x[:, :3] > torch.tensor([1.2, 1.5, 0.0])).float()

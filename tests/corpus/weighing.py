@@ -1,11 +1,12 @@
 """Weights of positions: attention by hand, and masks."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from tests.runs import Classifier, loader
+from tests.runs import Classifier, loader, mlp
 
 from .case import Run, fault, healthy
 from .parts import tones
@@ -199,3 +200,50 @@ class Einsum(ByHand):
 @fault("WD134")
 def softmax_over_the_queries_of_an_einsum(fixed: bool) -> Run:
     return Classifier(Einsum(2 if fixed else 1), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD134")
+def mask_multiplied_with_scores_of_a_matrix_product() -> Run:
+    def weigh(scores: Tensor, mask: Tensor) -> Tensor:
+        return (scores * mask).softmax(1)
+
+    class Contracts(Pools):
+        def forward(self, x: Tensor) -> Tensor:
+            mask = (x != 0).any(2, keepdim=True).float()
+            h = self.inlet(x).tanh()
+            return self.outlet(torch.einsum("nt,ntd->nd", self.weigh(self.score(h), mask).squeeze(2), h))
+
+    return Classifier(Contracts(weigh), lr=3e-3), loader(*padded()), {}
+
+
+class Chooses(Classifier):
+    """Picks one of the rows of (n, t, 4); only rows with a flag are worth more or less than others."""
+
+    def chances(self, scores: Tensor, flags: Tensor) -> Tensor:
+        return (scores * flags).softmax(1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, flags, y = batch
+        p = self.chances(self.net(x)[..., 0], flags)
+        return -p.gather(1, y[:, None]).log().mean()
+
+
+def choices() -> Any:
+    x, flags = torch.randn(640, 6, 4), (torch.rand(640, 6) > 0.5).float()
+    worth = 2 * flags * x[..., 1] - (-torch.rand(640, 6).log()).log()
+    return loader(x, flags, worth.argmax(1))
+
+
+@healthy
+def flags_that_count_in_a_choice() -> Run:
+    return Chooses(mlp(4, 1), lr=5e-3), choices(), {}
+
+
+@healthy
+def flags_that_count_in_a_choice_with_an_entropy() -> Run:
+    class Hesitates(Chooses):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            p = self.chances(self.net(batch[0])[..., 0], batch[1])
+            return super().training_step(batch, batch_idx) + 0.01 * (p * p.log()).sum(1).mean()
+
+    return Hesitates(mlp(4, 1), lr=5e-3), choices(), {}

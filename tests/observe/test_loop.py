@@ -1,17 +1,20 @@
 """Batches without updates, and graphs that stay, in real runs."""
 
 import gc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from torch import nn
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
 from sanity_watchdog.observe.loop import mark
-from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, watched
+from sanity_watchdog.observe.run import Run
+from tests.runs import Classifier, Manual, assert_awake, blobs, codes, loader, trainer, watched
 
 
 class ReturnsNothing(Classifier):
@@ -94,6 +97,35 @@ class StepsEvery(Manual):
         if (seen + 1) % self.every == 0:
             optimizer.step()
             optimizer.zero_grad()
+
+
+class StepsWhile(Manual):
+    """Steps where ``steps`` says so, given the number of the batch in the fit and the epoch."""
+
+    def __init__(self, steps: Callable[[int, int], bool]) -> None:
+        super().__init__()
+        self.steps, self.seen = steps, 0
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen += 1
+        optimizer = self.optimizers()
+        self.manual_backward(Classifier.training_step(self, batch, batch_idx))
+        if self.steps(self.seen, self.current_epoch):
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+class ReturnsWhile(StepsWhile):
+    """Returns a loss where ``steps`` says so."""
+
+    def __init__(self, steps: Callable[[int, int], bool]) -> None:
+        super().__init__(steps)
+        self.automatic_optimization = True
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.seen += 1
+        loss = Classifier.training_step(self, batch, batch_idx)
+        return loss if self.steps(self.seen, self.current_epoch) else None
 
 
 class WithoutOptimizer(Classifier):
@@ -220,6 +252,42 @@ def test_gradients_that_are_cleared_are_not_summed_up(to_none: bool) -> None:
     assert dict(alert.evidence)["batches"] == 21
 
 
+EVER_RARER = {int(1.2**i) + i for i in range(60)}
+
+
+@pytest.mark.parametrize(
+    ("module", "epochs", "batches", "told"),
+    [
+        pytest.param(StepsWhile(lambda n, _: n <= 200), 1, 750, range(512, 540), id="fires-long-epoch"),
+        pytest.param(StepsWhile(lambda n, _: n <= 30), 1, 350, range(319, 321), id="fires-at-the-end"),
+        pytest.param(StepsWhile(lambda n, _: n <= 200), 23, 20, range(250, 265), id="fires-short-epochs"),
+        pytest.param(ReturnsWhile(lambda n, _: n <= 100), 20, 20, range(128, 310), id="fires-returns-none"),
+        pytest.param(StepsWhile(lambda n, _: n <= 30), 1, 150, range(0), id="quiet-early-end"),
+        pytest.param(StepsWhile(lambda n, _: n in EVER_RARER), 2, 600, range(0), id="quiet-ever-rarer"),
+        pytest.param(StepsWhile(lambda n, _: n % 150 == 0), 1, 640, range(0), id="quiet-accumulates-150"),
+        pytest.param(StepsWhile(lambda n, e: n % (1, 16, 200)[e] == 0), 3, 320, range(0), id="quiet-accumulates-more"),
+        pytest.param(ReturnsWhile(lambda n, _: n % 300 < 60), 1, 900, range(0), id="quiet-collects-in-between"),
+        pytest.param(ReturnsWhile(lambda n, _: n <= 100), 1, 400, range(0), id="quiet-returns-none-in-the-rest"),
+    ],
+)
+def test_steps_that_stop_later_are_told(module: Manual, epochs: int, batches: int, told: range) -> None:
+    dog = run(module, epochs, batches)
+    found = [a for a in dog.alerts if a.code == "WD506"]
+    assert [dict(a.evidence)["stopped"] in told for a in found] == [True] * bool(told)
+    assert all(a.severity is Severity.WARNING for a in found)
+    assert_awake(dog)
+
+
+def test_an_epoch_that_averages_statistics_alone_is_quiet() -> None:
+    net = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    average = StochasticWeightAveraging(1e-3, swa_epoch_start=1)
+    dog = SanityWatchdog(fail_on=None)
+    data = loader(*blobs(1200), batch_size=2)
+    trainer(dog, average, max_epochs=2, max_steps=-1).fit(Classifier(net), data)
+    assert "WD506" not in codes(dog)
+    assert_awake(dog)
+
+
 def test_one_batch_of_a_trial_run_proves_nothing() -> None:
     assert "WD506" not in codes(run(NeverSteps(), 1, 4))
 
@@ -320,3 +388,34 @@ def test_what_is_kept_for_a_while_is_quiet(module: Classifier) -> None:
         gc.enable()
     assert "WD509" not in codes(dog)
     assert "WD509" in dog.summary.judged
+
+
+def in_place(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    total = F.cross_entropy(z, y)
+    total = total + 0.1 * z.square().mean()
+    total /= 4
+    return total
+
+
+@pytest.mark.parametrize(
+    ("loss", "told"),
+    [
+        pytest.param(lambda z, y: (F.cross_entropy(z, y) + 0.1 * z.std()) / 4, True, id="fires-sum"),
+        pytest.param(lambda z, y: 0.25 * (F.cross_entropy(z, y) - 0.1 * z.std()), True, id="fires-difference"),
+        pytest.param(lambda z, y: sum([F.cross_entropy(z, y), 0.1 * z.std()]) / 4, True, id="fires-list"),
+        pytest.param(in_place, True, id="fires-in-place"),
+        pytest.param(lambda z, y: F.cross_entropy(z, y) + 0.25 * z.std(), False, id="quiet-one-weight"),
+        pytest.param(lambda z, y: (F.cross_entropy(z, y) + 3 * z.std()) / 4, False, id="quiet-weighted-mean"),
+        pytest.param(lambda z, y: (F.cross_entropy(z, y) + 0.1 * z.std()) / 5, False, id="quiet-another-number"),
+    ],
+)
+def test_a_sum_of_terms_that_is_divided_is_told(loss: Any, told: bool) -> None:
+    dog = watched(Classifier(loss=loss, optimizer=torch.optim.SGD, lr=0.1), accumulate_grad_batches=4, max_steps=3)
+    assert codes(dog) == ["WD512"] * told
+    assert "WD512" in dog.summary.judged
+
+
+def test_what_is_accumulated_follows_the_epochs() -> None:
+    begun = Run(nn.Identity(), accumulate=2, accumulation={0: 2, 3: 8}, epoch=1, batches_per_epoch=10)
+    assert [begun.accumulated(batch) for batch in (0, 19, 20, 500)] == [2, 2, 8, 8]
+    assert Run(nn.Identity(), accumulate=4).accumulated(100) == 4

@@ -11,6 +11,8 @@ from torch.optim import SGD, AdamW
 from torch.optim import lr_scheduler as lrs
 
 from sanity_watchdog.alerts import Severity
+from sanity_watchdog.checks.schedules import schedule_counts_epochs
+from sanity_watchdog.evidence.schedules import SchedulePlans
 from sanity_watchdog.observe.curves import provable, shape
 from sanity_watchdog.observe.plans import course, horizon, misplaced_keys, plan
 from sanity_watchdog.observe.run import Run, Schedule
@@ -144,6 +146,11 @@ def optimizer() -> SGD:
             (200, 1000, 0.01),
             id="sequence",
         ),
+        pytest.param(
+            lambda o: lrs.ChainedScheduler([lrs.LinearLR(o, 0.01, 1.0, 200), lrs.CosineAnnealingLR(o, 800)]),
+            (200, 800, 0.01),
+            id="chain",
+        ),
         pytest.param(lambda o: lrs.StepLR(o, 30), (None, None, 1.0), id="steps"),
         pytest.param(lambda o: lrs.ReduceLROnPlateau(o), (None, None, 1.0), id="plateau"),
         pytest.param(lambda o: lrs.LambdaLR(o, Holder()), (None, None, 1.0), id="object"),
@@ -167,6 +174,76 @@ def test_the_course_of_a_scheduler(make: Any, expected: tuple[int | None, int | 
 )
 def test_the_horizon_of_a_run(given: dict[str, Any], expected: tuple[float, float]) -> None:
     assert horizon(Run(module=nn.Identity(), **given)) == expected
+
+
+def warm(o: Any, *others: Any, at: int = 5) -> Any:
+    return lrs.SequentialLR(o, [lrs.LinearLR(o, 0.1, 1.0, at), *others], [at])
+
+
+def chain(o: Any, *others: Any) -> Any:
+    return lrs.ChainedScheduler([lrs.LinearLR(o, 0.1, 1.0, 5), *others])
+
+
+def half_cosine(s: int, ends: int = 50, warmup: int = 0, floor: float = 0.0) -> float:
+    if s < warmup:
+        return s / warmup
+    return max(floor, 0.5 * (1 + math.cos(math.pi * (s - warmup) / (ends - warmup))))
+
+
+BY_EPOCHS = [
+    pytest.param(lambda o: lrs.CosineAnnealingLR(o, 50), True, id="cosine"),
+    pytest.param(lambda o: warm(o, lrs.CosineAnnealingLR(o, 45)), True, id="cosine-after-warm-up"),
+    pytest.param(lambda o: warm(o, lrs.CosineAnnealingLR(o, 50)), True, id="cosine-of-all-epochs-after-warm-up"),
+    pytest.param(lambda o: chain(o, lrs.CosineAnnealingLR(o, 50)), True, id="cosine-in-a-chain"),
+    pytest.param(lambda o: lrs.LambdaLR(o, half_cosine), True, id="cosine-by-hand"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: half_cosine(s, warmup=5)), True, id="cosine-by-hand-warmed-up"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: half_cosine(s, floor=0.01)), True, id="cosine-by-hand-floor"),
+    pytest.param(lambda o: warm(o, lrs.MultiStepLR(o, [30, 40])), False, id="milestones-after-warm-up"),
+    pytest.param(lambda o: chain(o, lrs.MultiStepLR(o, [30, 40])), False, id="milestones-in-a-chain"),
+    pytest.param(lambda o: warm(o, lrs.ExponentialLR(o, 0.9)), False, id="exponential-after-warm-up"),
+    pytest.param(lambda o: chain(o, lrs.StepLR(o, 10)), False, id="distances-in-a-chain"),
+    pytest.param(lambda o: lrs.PolynomialLR(o, 50), False, id="polynomial"),
+    pytest.param(lambda o: lrs.LinearLR(o, 1.0, 0.0, 50), False, id="linear"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: 1 - s / 50), False, id="linear-by-hand"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: max(0.0, 1 - s / 50)), False, id="linear-by-hand-to-zero"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: 0.93**s), False, id="exponential-by-hand"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: 0.1 ** (s // 15)), False, id="distances-by-hand"),
+]
+BY_STEPS = [
+    pytest.param(lambda o: lrs.CosineAnnealingLR(o, 5000), id="cosine"),
+    pytest.param(lambda o: warm(o, lrs.CosineAnnealingLR(o, 4500), at=500), id="cosine-after-warm-up"),
+    pytest.param(lambda o: warm(o, lrs.CosineAnnealingLR(o, 4500), at=50), id="warm-up-of-as-many-steps-as-epochs"),
+    pytest.param(lambda o: lrs.CosineAnnealingWarmRestarts(o, 50), id="restarts"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: half_cosine(s % 51)), id="restarts-by-hand"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: half_cosine(s, ends=5000)), id="cosine-by-hand"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: min(1.0, (s + 1) / 50)), id="warm-up-alone"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: (1 + s) ** -0.5), id="inverse-root"),
+    pytest.param(lambda o: lrs.LambdaLR(o, lambda s: 0.9995**s), id="exponential-by-hand"),
+    pytest.param(lambda o: lrs.ExponentialLR(o, 0.9995), id="exponential"),
+    pytest.param(lambda o: chain(o, lrs.MultiStepLR(o, [3000, 4000])), id="milestones-in-a-chain"),
+    pytest.param(lambda o: lrs.LinearLR(o, 1.0, 0.1, 50), id="linear-to-a-tenth"),
+    pytest.param(lambda o: lrs.PolynomialLR(o, 5000), id="polynomial"),
+    pytest.param(lambda o: lrs.CyclicLR(o, 0.01, 0.1, 50), id="cycles"),
+]
+
+
+def findings(make: Any, interval: str) -> list[Any]:
+    run = Run(module=nn.Identity(), max_epochs=50, batches_per_epoch=100)
+    plans = (plan(run, Schedule(make(optimizer()), interval=interval), (), ""),)
+    return list(schedule_counts_epochs(SchedulePlans(plans=plans)))
+
+
+@pytest.mark.parametrize(("make", "cosine"), BY_EPOCHS)
+def test_a_schedule_by_epochs_that_advances_at_every_step_is_told(make: Any, cosine: bool) -> None:
+    (found,) = findings(make, "step")
+    assert found.severity is Severity.WARNING
+    assert ("cosine over the 50 epochs" in found.message) == cosine
+    assert not findings(make, "epoch")
+
+
+@pytest.mark.parametrize("make", BY_STEPS)
+def test_a_schedule_by_steps_that_advances_at_every_step_is_quiet(make: Any) -> None:
+    assert not findings(make, "step")
 
 
 def test_an_endless_run_has_endless_advances() -> None:

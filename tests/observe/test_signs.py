@@ -15,6 +15,7 @@ from sanity_watchdog.observe.intercept import FollowingMode, Interception
 from sanity_watchdog.observe.lineage import Lineage
 from sanity_watchdog.observe.signs import Signs
 
+P = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
 Z, Y, V = torch.randn(8, 5), torch.randint(0, 5, (8,)), torch.randn(8, 5)
 
 
@@ -61,6 +62,7 @@ LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "no likelihood": (lambda z, y, v: z.log_softmax(1).mean(), []),
     "gather": (lambda z, y, v: picked(z, y).mean(), [-1]),
     "gather, minus": (lambda z, y, v: -picked(z, y).sum() / len(y), [1]),
+    "of cosines": (lambda z, y, v: picked(F.normalize(z @ v.T) @ F.normalize(z @ v.T).T, y).mean(), [-1]),
     "rows": (lambda z, y, v: z.log_softmax(1)[y].mean(), []),
     "pairs": (lambda z, y, v: z.log_softmax(1)[torch.arange(8), y].mean(), [-1]),
     "range": (lambda z, y, v: z.log_softmax(1)[range(8), y].mean(), [-1]),
@@ -78,6 +80,31 @@ LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
     "sampled": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).sample()).mean(), []),
     "reparametrised": (lambda z, y, v: D.Normal(z, 1.0).log_prob(D.Normal(z, 1.0).rsample() + v).mean(), []),
     "penalty": (lambda z, y, v: (picked(z, y) - picked(v, y)).mean(), []),
+    "square": (lambda z, y, v: ((z - v) ** 2).mean(), [1]),
+    "minus a square": (lambda z, y, v: -(v - z).pow(2).sum(1).mean(), [-1]),
+    "product with itself": (lambda z, y, v: (lambda d: -(d * d).mean())(z - v), [-1]),
+    "absolute": (lambda z, y, v: -(z - v).abs().mean() / 2, [-1]),
+    "weighed square": (lambda z, y, v: ((z - v).square() * v[:, :1].abs()).mean(), [1]),
+    "square of an own distance": (lambda z, y, v: -((z - z.detach()) ** 2).mean(), []),
+    "square times data": (lambda z, y, v: ((z - v) ** 2 * v[:, :1]).mean(), []),
+    "square over a learned scale": (lambda z, y, v: (((v - z[:, :1]) / z[:, 1:2].exp()) ** 2).mean(), []),
+    "kernel": (lambda z, y, v: -(-((z - v) ** 2).sum(1)).exp().mean(), []),
+    "pinball": (lambda z, y, v: (lambda e: torch.maximum(0.9 * e, -0.1 * e).mean())(v - z), [1]),
+    "pinball of the smaller": (lambda z, y, v: (lambda e: torch.min(0.9 * e, -0.1 * e).mean())(v - z), [-1]),
+    "pinball of several": (
+        lambda z, y, v: (lambda e: -torch.max(P * e, (P - 1) * e).mean())(v - z),
+        [-1],
+    ),
+    "pinball chosen": (lambda z, y, v: (lambda e: torch.where(e >= 0, 0.9 * e, -0.1 * e).mean())(v - z), [1]),
+    "pinball chosen wrongly": (lambda z, y, v: (lambda e: torch.where(e < 0, 0.9 * e, -0.1 * e).mean())(v - z), [-1]),
+    "larger of two differences": (lambda z, y, v: torch.max(z - v, v.flip(0) - z).mean(), []),
+    "partial likelihood": (lambda z, y, v: ((z - z.logcumsumexp(0)) * (v > 0)).sum(), [-1]),
+    "partial likelihood, minus": (lambda z, y, v: -(z - z.exp().cumsum(0).log())[v > 0].mean(), [1]),
+    "partial likelihood from the end": (lambda z, y, v: (z - z.flip(0).logcumsumexp(0).flip(0))[v > 0].mean(), [-1]),
+    "partial likelihood, weighed": (lambda z, y, v: ((z - z.logcumsumexp(0)) * v).sum(), []),
+    "log-softmax by hand": (lambda z, y, v: (z - z.logsumexp(1, keepdim=True)).gather(1, y[:, None]).mean(), [-1]),
+    "without labels": (lambda z, y, v: (z - z.logsumexp(1, keepdim=True)).mean(), []),
+    "of another sum": (lambda z, y, v: (z - (2 * z).logsumexp(1, keepdim=True)).gather(1, y[:, None]).mean(), []),
     "ratio": (lambda z, y, v: (D.Normal(z, 1.0).log_prob(v) - D.Normal(v, 1.0).log_prob(v)).exp().mean(), []),
 }
 
@@ -96,13 +123,17 @@ def entropy_bonus(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
 
 
 def test_weights_targets_of_ones_own_and_other_uses_leave_a_doubt() -> None:
-    for loss in (*(LOSSES[n][0] for n in ("doubtful weights", "own target", "of another")), entropy_bonus):
+    doubtful = (LOSSES[n][0] for n in ("doubtful weights", "own target", "of another"))
+    for loss in (*doubtful, entropy_bonus, lambda z, y, v: (z * v).mean() - (z - v).square().mean()):
         signs, out = followed(loss)
         assert list(signs.of(out).values()) == [-1]
         assert not signs.wrong(out)
 
 
-@pytest.mark.parametrize("name", ["minus", "from one", "of a penalty", "stack", "gather", "one hot", "normal"])
+WRONG = ("minus", "from one", "of a penalty", "stack", "gather", "one hot", "normal", "minus a square", "absolute")
+
+
+@pytest.mark.parametrize("name", [*WRONG, "pinball of the smaller", "partial likelihood"])
 def test_wrong_signs(name: str) -> None:
     signs, out = followed(LOSSES[name][0])
     assert signs.wrong(out) == list(signs.of(out))
@@ -180,3 +211,63 @@ def test_the_divergence_of_a_gaussian_is_known_by_its_algebra(name: str, sign: i
 def test_what_is_no_divergence_is_not_taken_for_one(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
     signs, out = followed(lambda z, y, v: loss(*gaussian(z)))
     assert not signs.of(out)
+
+
+def units(*several: Tensor) -> list[Tensor]:
+    return [F.normalize(one, dim=-1) for one in several]
+
+
+def scores(a: Tensor, b: Tensor) -> Tensor:
+    one, other = units(a, b)
+    return one @ other.T
+
+
+PULLING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cosine_similarity": lambda a, b: F.cosine_similarity(a, b).mean(),
+    "product": lambda a, b: torch.mul(*units(a, b)).sum(-1).mean(),
+    "einsum": lambda a, b: torch.einsum("nd,nd->n", *units(a, b)).mean(),
+    "diagonal of einsum": lambda a, b: torch.einsum("nd,md->nm", *units(a, b)).diagonal().mean(),
+    "diagonal": lambda a, b: scores(a, b).diag().mean(),
+    "trace": lambda a, b: scores(a, b).trace() / 8,
+    "all pairs": lambda a, b: scores(a, b).mean(),
+    "bmm": lambda a, b: torch.bmm(*(u.unsqueeze(i) for u, i in zip(units(a, b), (1, 2), strict=True))).mean(),
+    "over both lengths": lambda a, b: ((a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1) + 1e-8)).mean(),
+    "over one and the other": lambda a, b: ((a * b).sum(-1) / a.norm(dim=-1).clamp(min=1e-8) / b.norm(dim=-1)).mean(),
+    "of one unit vector": lambda a, b: ((F.normalize(a, dim=-1) * b).sum(-1) / b.norm(dim=-1)).mean(),
+    "embedding loss": lambda a, b: -F.cosine_embedding_loss(a, b, torch.ones(8)),
+}
+NOT_PULLING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "detached": lambda a, b: F.cosine_similarity(a, b.detach()).mean(),
+    "detached matrix": lambda a, b: scores(a, b.detach()).diagonal().mean(),
+    "detached embedding loss": lambda a, b: -F.cosine_embedding_loss(a, b.detach(), torch.ones(8)),
+    "embedding loss of unlike pairs": lambda a, b: -F.cosine_embedding_loss(a, b, torch.ones(8).mul_(-1).abs_().neg_()),
+    "without lengths": lambda a, b: (a * b).sum(-1).mean(),
+    "over one length": lambda a, b: ((a * b).sum(-1) / a.norm(dim=-1)).mean(),
+    "contrast": lambda a, b: -F.cross_entropy(scores(a, b), torch.arange(8)),
+    "contrast by hand": lambda a, b: (scores(a, b).diagonal() - scores(a, b).logsumexp(1)).mean(),
+    "contrast of one matrix": lambda a, b: (lambda s: (s.diagonal() - s.logsumexp(1)).mean())(scores(a, b)),
+    "log-softmax": lambda a, b: scores(a, b).log_softmax(1).diagonal().mean(),
+    "negatives": lambda a, b: (lambda s: s.diagonal().mean() - s.mean())(scores(a, b)),
+    "weighed": lambda a, b: (scores(a, b) * (2 * torch.eye(8) - 1)).mean(),
+    "negatives shifted": lambda a, b: F.cosine_similarity(a, b).mean() - F.cosine_similarity(a, b.roll(1, 0)).mean(),
+    "beside another term": lambda a, b: F.cosine_similarity(a, b).mean() - a.T.cov().square().mean(),
+}
+
+
+def pulls(of: Callable[[Tensor, Tensor], Tensor]) -> bool:
+    def loss(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        weight = torch.eye(5, requires_grad=True)
+        return 1 - of(v @ weight, (2 * v) @ weight)
+
+    signs, out = followed(loss)
+    return bool(signs.pulled(out))
+
+
+@pytest.mark.parametrize("name", PULLING)
+def test_outputs_that_are_only_pulled_together(name: str) -> None:
+    assert pulls(PULLING[name])
+
+
+@pytest.mark.parametrize("name", NOT_PULLING)
+def test_outputs_that_something_keeps_apart(name: str) -> None:
+    assert not pulls(NOT_PULLING[name])

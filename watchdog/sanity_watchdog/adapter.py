@@ -95,6 +95,14 @@ def asked_precision() -> str | None:
     return None
 
 
+def accumulation_of(trainer: Any) -> dict[int, int]:
+    """Batches per optimizer step by the epoch from which on they hold, where a callback changes them."""
+    for callback in trainer.callbacks:
+        if any(base.__name__ == "GradientAccumulationScheduler" for base in type(callback).__mro__):
+            return dict(callback.scheduling)
+    return {}
+
+
 def unused_stops(strategy: Any) -> bool:
     """Does this strategy's DistributedDataParallel expect a gradient for every parameter?"""
     settings = getattr(strategy, "_ddp_kwargs", None)  # private; the only place where Lightning keeps them
@@ -108,6 +116,8 @@ def describe(
 ) -> Run:
     """What observers know of the run. ``complete`` once the training loaders exist; ``batches``: where to save some."""
     clip = trainer.gradient_clip_val
+    accumulation = accumulation_of(trainer)
+    begun = [epoch for epoch in accumulation if epoch <= trainer.current_epoch]
     schedules = tuple(
         Schedule(c.scheduler, c.interval, c.frequency, c.monitor, _index(c.scheduler, trainer.optimizers))
         for c in getattr(trainer, "lr_scheduler_configs", ())
@@ -130,7 +140,9 @@ def describe(
         world=trainer.world_size,
         rank=trainer.global_rank,
         automatic=module.automatic_optimization,
-        accumulate=trainer.accumulate_grad_batches,
+        accumulate=accumulation[max(begun)] if begun else trainer.accumulate_grad_batches,
+        accumulation=accumulation,
+        epoch=trainer.current_epoch,
         clip=None if not clip else (float(clip), str(trainer.gradient_clip_algorithm or "norm")),
         max_steps=trainer.max_steps,
         max_epochs=-1 if trainer.max_epochs is None else trainer.max_epochs,

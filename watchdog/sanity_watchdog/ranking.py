@@ -11,8 +11,9 @@ START = "start"
 ACROSS = {"WD211": "WD142"}
 """What one rank's loss does to the averaged gradients of the others within the same step, however finite theirs are."""
 
-OF_OTHERS = {"WD214": "WD505"}
-"""What layers do to others in training: before one that drops everything no unit gets a gradient."""
+OF_OTHERS = {"WD214": "WD505", "WD213": "WD108"}
+"""What layers and losses do to others in training: before a layer that drops everything no unit gets a gradient, and a
+loss without a floor drives the gradients of all weights up."""
 
 DATA = re.compile(r"batch($|[\[.])")
 """A place in the batch, such as ``batch[0]`` or ``batch.image``."""
@@ -77,7 +78,7 @@ def _is_surer(cause: Alert, alert: Alert) -> bool:
 
 def _reaches_beyond(cause: Alert, alert: Alert) -> bool:
     """Does it explain the symptom whatever the subjects of both?"""
-    of_others = cause.stage == alert.stage and OF_OTHERS.get(alert.code) == cause.code
+    of_others = OF_OTHERS.get(alert.code) == cause.code and cause.stage == alert.stage and cause.step < alert.step
     return of_others or _are_data(cause) > _are_data(alert)
 
 

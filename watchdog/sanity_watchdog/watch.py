@@ -93,6 +93,7 @@ class Watch:
     def _at(self, batch: Any, step: int, epoch: int) -> None:
         now = self.now
         now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
+        now.idle = self._pace.idle(self.attempts, self.batches)
 
     def row(self) -> Row | None:
         """A row of steps at rest that begins with the present one, if that may be."""
@@ -204,9 +205,8 @@ class Watch:
     def end(self) -> None:
         """The fit is over; everything that is in flight is judged."""
         self._delivery.drain()
-        self.now = Moment(
-            run=self.run, step=self.now.step, epoch=self.now.epoch, batch=self.batches, attempt=self.attempts, sync=True
-        )
+        before, self.now = self.now, Moment(run=self.run, sync=True)
+        self._at(None, before.step, before.epoch)
         self._tell("end", self.now)
         self._delivery.settle(self.now, read=True)
         self._with_ranks(lambda ranks: ranks.close(self.now.step, self.now.epoch))

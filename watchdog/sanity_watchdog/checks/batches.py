@@ -217,8 +217,8 @@ def rewritten_data(seen: StoredData) -> Findings:
     """Loading a sample changes it where it is kept: each epoch sees other data.
 
     **What it sees.** Some values of the arrays that a data set keeps in memory, before the first epoch and after the
-    first and the second. It alerts when in both epochs the samples changed by the same factor and shift: as a
-    normalisation does that is done in place.
+    first and the second. It alerts when in both epochs the samples changed by the same factor and shift (or by the
+    same factor, and each by a shift of its own): as a normalisation does that is done in place.
 
     **Why it matters.** The first epoch is right, the second one normalises what is normalised already, and so on: the
     inputs drift towards zero or away, and validation on a data set of its own sees something else.
@@ -233,7 +233,8 @@ def rewritten_data(seen: StoredData) -> Findings:
     **Limits.** Tables of two and more values a sample, lists of samples of one size, floating point, in this process:
     what persistent workers do to their copies is not seen, and what is changed as a whole between two epochs, such as
     noise that fades, is no loading. Changes that differ from sample to sample are left alone:
-    caches, replay buffers, and random ones.
+    caches, replay buffers, and random ones. Arrays are looked for in the data set's attributes and among the variables
+    that its ``__getitem__`` names.
 
     **Sources.** NumPy: basic indexing makes views, and ``a -= b`` writes to ``a``.
     """
@@ -241,7 +242,8 @@ def rewritten_data(seen: StoredData) -> Findings:
     if seen.paths:
         yield rewritten_data.alert(
             seen,
-            f"each epoch multiplies what is stored by {number(seen.factor)} and adds {number(shift)}",
+            f"each epoch multiplies what is stored by {number(seen.factor)} and adds "
+            + ("to each sample a number of its own" if math.isnan(seen.shift) else number(shift)),
             hint="in __getitem__ make a new array (x = x - mean), do not write to the stored one (x -= mean)",
             subjects=seen.paths,
             evidence={"factor": seen.factor, "shift": seen.shift, "arrays": seen.arrays},

@@ -245,9 +245,9 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
     **What it sees.** In the first step: a product of two activations that has as many rows as columns, a softmax over
     the axis of the first one's (the last but one, or as ``einsum`` lays it), and then a sum over the other one with
     these weights. Scores that are multiplied by zeros and ones of the batch, right before a softmax over an axis along
-    which both occur, whose result is not masked again. And fused attention that gets no mask at all, over positions
-    whose ids end (or begin) in runs of different lengths of one token that stands nowhere else, where a tenth of the
-    positions are such padding.
+    which both occur, whose result weighs values and is not masked again. And fused attention that gets no mask at all,
+    over positions whose ids end (or begin) in runs of different lengths of one token that stands nowhere else, where a
+    tenth of the positions are such padding.
 
     **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks
     with what the others look at. A score of 0 is a score like others: exp(0) is 1, and padding keeps its weight.

@@ -140,7 +140,7 @@ def vanishing_gradients(
         )
 
 
-@check("WD213", "exploding-gradients", Severity.WARNING, GradientSizes, implied_by=("WD216", "WD121", "WD123"))
+@check("WD213", "exploding-gradients", Severity.WARNING, GradientSizes, implied_by=("WD108", "WD216", "WD121", "WD123"))
 def exploding_gradients(seen: GradientSizes, *, growth: float = GROWTH, ratio: float = RATIO) -> Findings:
     """Gradients are, or have become, larger by orders of magnitude than the weights can bear.
 

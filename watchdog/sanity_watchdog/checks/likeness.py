@@ -51,8 +51,9 @@ def attraction_alone(seen: Attraction) -> Findings:
     """Two trained outputs are only pulled together: the best is one output for everything.
 
     **What it sees.** The first step's loss, followed from cosines (``cosine_similarity``, products of normalised
-    vectors) through sums, means and numbers as factors. It alerts when the loss enlarges cosines between outputs that
-    both get gradients, and has no other term on the data.
+    vectors, products over both lengths, a ``cosine_embedding_loss`` whose targets are all made to be 1) through sums,
+    means, diagonals and numbers as factors. It alerts when the loss enlarges cosines between outputs that both get
+    gradients, and has no other term on the data.
 
     **Why it matters.** Nothing pushes different samples apart. With a stop-gradient on one side (SimSiam, BYOL) that
     works; without it the network collapses: the loss is at its minimum, and all outputs are the same.

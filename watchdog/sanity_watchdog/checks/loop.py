@@ -1,9 +1,7 @@
-"""The loop: steps that update nothing, metrics that mix stages, graphs that stay, steps that hang."""
-
-from collections.abc import Sequence
+"""The loop: steps that update nothing, graphs that stay, steps that hang, losses divided twice."""
 
 from ..alerts import Severity
-from ..evidence.loop import DividedLoss, GraphsKept, MetricsUsed, MetricUse, Progress, Stall
+from ..evidence.loop import DividedLoss, GraphsKept, Progress, Stall
 from .check import Findings, Skip, check
 
 NOTHING_RETURNED = 64
@@ -29,9 +27,6 @@ epoch costs little and is common."""
 EXACT = 1e-3
 """Relative error of a quotient of float32 losses; half precision does not get there, and stays quiet."""
 
-EXTREMES = ("MaxMetric", "MinMetric")
-"""Metrics that remember a single best value: one early update spoils them for good."""
-
 
 @check("WD506", "step-without-update", Severity.ERROR, Progress, implied_by=("WD511",))
 def step_without_update(seen: Progress) -> Findings:
@@ -44,7 +39,9 @@ def step_without_update(seen: Progress) -> Findings:
 
     As a WARNING: no configured optimizer steps although the weights change, or one of several never steps although its
     parameters had a gradient at each look. The latter is an INFO in the first half of the fit, since one may join in
-    later, and in fewer than 512 batches where nobody clears these gradients.
+    later, and in fewer than 512 batches where nobody clears these gradients. Also as a WARNING: a run that had stepped
+    does so no more in 512 batches, or in 128 with four epochs or the end of the fit among them, and in four times the
+    batches that it usually took for a step, while backward passes go on or no loss is returned (not at the end alone).
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -62,6 +59,8 @@ def step_without_update(seen: Progress) -> Findings:
     **When to ignore.** Where the optimizer is only there for its checkpoint.
 
     **Limits.** A run without optimizers is skipped. A backward pass that is not Lightning's is seen by its steps only.
+    One of several optimizers that stops later is not told, nor is manual optimisation that stops its backward passes
+    as well: both are common phases of a plan.
 
     **Sources.** Lightning's automatic optimisation: "returning None skips the training batch".
     """
@@ -101,6 +100,19 @@ def step_without_update(seen: Progress) -> Findings:
             hint=_step_hint(seen),
             evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
         )
+    elif _stopped(seen):
+        did = "no optimizer step in the last {:,} batches, though backward passes go on"
+        hint = "look at the condition before optimizer.step(): it is true no more"
+        if seen.silent:
+            did = "training_step returned no loss in the last {:,} batches: nothing is updated any more"
+            hint = "look at the condition on which it returns None: a loss that is NaN, or a count"
+        yield step_without_update.alert(
+            seen,
+            did.format(seen.stopped),
+            severity=Severity.WARNING,
+            hint=hint,
+            evidence={"batches": seen.batches, "stopped": seen.stopped},
+        )
     elif (
         seen.idle
         and max(seen.attempts, seen.steps) >= SILENT_BATCHES
@@ -118,68 +130,20 @@ def step_without_update(seen: Progress) -> Findings:
         )
 
 
+def _stopped(seen: Progress) -> bool:
+    """Does a run that had stepped step no more, though it goes on? An accumulated step is due at each epoch's end."""
+    if seen.automatic and not seen.stopped_epochs and not seen.silent:
+        return False
+    over = seen.stopped_epochs >= SUMMED_EPOCHS or (seen.ended and not seen.silent)
+    return seen.stopped >= SILENT_LONG or (over and seen.stopped >= SUMMED_BATCHES)
+
+
 def _step_hint(seen: Progress) -> str:
     if seen.automatic:
         return "let optimizer_step call optimizer.step(closure=optimizer_closure)"
     if seen.summing and seen.epochs and seen.per_epoch < seen.batches:
         return f"call optimizer.step(); a condition before it is never true in epochs of {seen.per_epoch:,.0f} batches"
     return "call optimizer.step() in training_step" if seen.backwards else "call manual_backward and optimizer.step()"
-
-
-@check("WD507", "shared-metric", Severity.WARNING, MetricsUsed)
-def shared_metric(seen: MetricsUsed) -> Findings:
-    """A metric's value mixes batches of two stages.
-
-    **What it sees.** The update counts of the module's ``torchmetrics`` objects around training steps and validation
-    loops. An alert needs an object that enters a validation loop with updates of training steps, or with those of the
-    sanity check, that is then updated, and whose accumulated value is asked for.
-
-    **Why it matters.** The logged validation score contains training batches; a best score that was reached on the two
-    batches of the sanity check by an untrained model is never beaten, and checkpoints by it stop.
-
-    **How to fix.** One object per stage; reset what the sanity check has filled::
-
-        self.train_accuracy, self.val_accuracy = Accuracy(...), Accuracy(...)
-
-        def on_train_start(self):
-            self.best.reset()
-
-    **When to ignore.** Where a value over both stages is meant.
-
-    **Limits.** Metrics of other libraries, and sums kept by hand, are not seen.
-
-    **Sources.** TorchMetrics, "Metrics in Lightning": a separate metric for each stage.
-    """
-    trained = [use for use in seen.uses if use.held and use.trained and use.validated and use.computed]
-    if trained:
-        worst = max(trained, key=lambda use: use.held)
-        yield shared_metric.alert(
-            seen,
-            f"{worst.kind} enters validation with what training steps left in it (updates: {worst.held:,})",
-            hint="use one metric object per stage, or reset it before validation",
-            subjects=_by_held(trained),
-            evidence={"held": worst.held, "trained": worst.trained},
-        )
-        return
-    left = [use for use in seen.uses if _from_sanity_check(use)]
-    if left:
-        worst = max(left, key=lambda use: use.held)
-        yield shared_metric.alert(
-            seen,
-            f"{worst.kind} still holds what the sanity check left in it (updates: {worst.held:,})",
-            hint="reset it in on_train_start",
-            subjects=_by_held(left),
-            evidence={"held": worst.held, "sanity": worst.sanity},
-        )
-
-
-def _from_sanity_check(use: MetricUse) -> bool:
-    spoiled_at_once = use.kind in EXTREMES
-    return 0 < use.held == use.sanity and not use.trained and (spoiled_at_once or (use.validated > 0 and use.computed))
-
-
-def _by_held(uses: Sequence[MetricUse]) -> list[str]:
-    return [use.name for use in sorted(uses, key=lambda use: -use.held)]
 
 
 @check("WD509", "growing-graph", Severity.WARNING, GraphsKept)
@@ -249,9 +213,10 @@ def stalled_step(seen: Stall) -> Findings:
 def divided_twice(seen: DividedLoss) -> Findings:
     """The loss is divided by the accumulation, by which Lightning divides it as well.
 
-    **What it sees.** With ``Trainer(accumulate_grad_batches=k)``: the first loss that ``training_step`` returned is
-    exactly 1/k of what its loss functions gave. A WARNING where the size of the gradients matters (plain gradient
-    descent, clipping), an INFO for optimizers that divide it out, such as Adam.
+    **What it sees.** With ``Trainer(accumulate_grad_batches=k)`` or a ``GradientAccumulationScheduler``: the first loss
+    that ``training_step`` returned with this k is exactly 1/k of what its loss functions gave, or 1/k of a sum of terms
+    one of which is a loss function's. A WARNING where the size of the gradients matters (plain gradient descent,
+    clipping), an INFO for optimizers that divide it out, such as Adam.
 
     **Why it matters.** Gradients are k times too small: so are the steps of SGD, a clipping norm is never reached, and
     logged losses are k times too small as well.
@@ -263,14 +228,17 @@ def divided_twice(seen: DividedLoss) -> Findings:
 
     **When to ignore.** Where the loss is meant to weigh just that much.
 
-    **Limits.** Half a squared error, or half of several losses, is common and not told from this for k = 2, nor are
-    means over k losses. Manual optimisation, where dividing is right, is not judged.
+    **Limits.** Half a squared error, or half of several losses, is common and not told from this for k = 2, nor is the
+    mean of k losses, or one whose weights add up to k. Sums of terms are seen in a run's first steps only. Manual
+    optimisation, where dividing is right, is not judged.
 
     **Sources.** Lightning's automatic optimisation: the closure's loss is divided by ``accumulate_grad_batches``.
     """
     k = seen.accumulate
     halves = k == 2 and (seen.calls > 1 or not seen.classifies)
-    if halves or seen.calls % k == 0 or not abs(seen.share * k - 1) < EXACT:
+    calls = abs(seen.share * k - 1) < EXACT and not halves and seen.calls % k != 0
+    terms = abs(seen.scale * k - 1) < EXACT and k > 2 and not abs(seen.weight / k - 1) < EXACT
+    if not calls and not terms:
         return
     yield divided_twice.alert(
         seen,
@@ -278,5 +246,5 @@ def divided_twice(seen: DividedLoss) -> Findings:
         hint="return the loss itself: Lightning divides by accumulate_grad_batches",
         severity=None if seen.scales else Severity.INFO,
         where=seen.where,
-        evidence={"share": seen.share, "accumulate": k},
+        evidence={"share": seen.share if calls else seen.scale, "accumulate": k},
     )

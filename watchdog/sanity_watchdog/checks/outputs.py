@@ -154,11 +154,11 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **What it sees.** The value of each cross entropy, binary cross entropy and regression loss against its lower
     bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones). Also
     a step that minimises minus a loss on targets of the batch, the log-likelihood of the batch's own data (``log_prob``
-    of torch's distributions, ``log_softmax`` at the labels), or the overlap of probabilities with its masks (Dice, IoU
-    and Tversky by hand), as all or as a plain term of its loss (a WARNING). Where another loss in it has its right
-    sign, or several optimizers play, a difference is meant, and so may be minus a loss beside a term of another kind on
-    the data. The divergence of a Gaussian from a fixed one,
-    known by its algebra or made by ``kl_divergence``, is told beside other losses as well.
+    of torch's distributions, ``log_softmax`` at the labels, Cox's partial likelihood), the overlap of probabilities
+    with its masks (Dice, IoU and Tversky by hand), or minus an error written by hand (squared, absolute, pinball), as
+    all or as a plain term of its loss (a WARNING). Where another loss in it has its right sign, or several optimizers
+    play, a difference is meant, and so may be minus a loss beside a term of another kind on the data. The divergence of
+    a Gaussian from a fixed one, known by its algebra or made by ``kl_divergence``, is told beside other losses as well.
 
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.
@@ -173,13 +173,13 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **When to ignore.** Where a network shall get worse on purpose (unlearning, adversarial steps). Never else;
     likelihoods of densities, which may be negative, are not judged.
 
-    **Limits.** Of losses written by hand only the sign of log-likelihoods, overlaps and that divergence is judged, in
-    the first step, where sums, means and numbers as factors are all that stands between them and the loss.
+    **Limits.** Of losses written by hand only the sign of log-likelihoods, overlaps, such errors and that divergence is
+    judged, in the first step, where sums, means and numbers as factors are all that stands between them and the loss.
 
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
     """
     if seen.negated:
-        likely = isinstance(seen, Likelihood)
+        likely = isinstance(seen, Likelihood) and not seen.distance
         divergence = isinstance(seen, Likelihood) and seen.divergence
         overlap = likely and seen.function == "overlap"
         yield impossible_loss.alert(

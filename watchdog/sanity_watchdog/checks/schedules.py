@@ -32,6 +32,9 @@ STRICT_LONGER = 1.5
 BY_FACTORS = ("ExponentialLR", "StepLR", "MultiStepLR")
 PERIODS = 8
 """Times that a cosine as long as the Trainer's epochs goes down and up in a run from which on it counts epochs."""
+DISTANCES = {"MultiStepLR": "last milestone", "StepLR": "step_size"}
+SMOOTH = 2
+"""Times the epochs within which a smooth decay by epochs is next to nothing: plans end at a hundredth or less."""
 LEFT, NOTHING_LEFT = 0.2, 1e-4
 """Share of the rate that milestones leave which all lie at the very beginning, and that decays of equal distance leave
 at the end of a run, from which on they count epochs."""
@@ -104,9 +107,10 @@ def _zero_hint(rates: Rates, decayed: bool) -> str:
             f'{rates.schedule} decays at every step: if it counts epochs, "interval": "epoch", or by hand once in each'
         )
     if decayed:
-        return f"end training where {rates.schedule or 'the rate'} reaches 0, or plan the schedule for the whole run"
+        unit = ' in steps, or give "interval": "epoch"' if rates.interval == "step" and rates.schedule else ""
+        return f"end training where {rates.schedule or 'the rate'} reaches 0, or plan it for the whole run{unit}"
     if rates.interval == "epoch":
-        return f'{rates.schedule} advances once per epoch: put "interval": "step" inside the lr_scheduler dict'
+        return f'{rates.schedule} advances once per epoch: start above 0, or put "interval": "step" inside the dict'
     if rates.schedule:
         return f"look at what {rates.schedule} computes for its first steps"
     return "give the optimizer a positive lr; look for an integer or a wrong unit in the configuration"
@@ -120,8 +124,9 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
     scheduler's own numbers; the function of a ``LambdaLR`` is evaluated only where its code proves it has no side
     effects), how often this run will advance it, and, in the source of ``configure_optimizers``, an ``"interval"``
     that stands beside ``"lr_scheduler"`` instead of inside it. As a WARNING the other way round, a schedule by epochs
-    that advances at every step: a cosine whose ``T_max`` is the Trainer's number of epochs, or milestones and decays
-    within that number which use up the learning rate in the first eighth of the run.
+    that advances at every step: a cosine over the Trainer's number of epochs, or milestones and decays within about
+    that number which use up the learning rate in the first eighth of the run; also as a part of a ``SequentialLR`` or
+    ``ChainedScheduler``.
 
     **Why it matters.** Lightning advances a schedule once per epoch unless told otherwise. A warm-up of 4,000 steps
     then never gets anywhere: the learning rate stays near 0.
@@ -174,21 +179,24 @@ def _misplaced(plan: Plan) -> str:
 
 def _swings(plan: Plan) -> str:
     """The other way round: a cosine over the Trainer's epochs advances at every step."""
-    long = plan.length is not None and plan.length == plan.epochs and plan.advances >= PERIODS * plan.length
-    if not long or plan.interval != "step" or plan.schedule != "CosineAnnealingLR" or plan.advances == math.inf:
+    if not plan.turns or plan.interval != "step" or not PERIODS * plan.epochs <= plan.advances < math.inf:
         return ""
     periods = plan.advances / plan.epochs
-    return f"T_max {plan.length} is the number of epochs, but it advances per step: {periods:.0f} half periods"
+    return f"a cosine over the {plan.epochs:.0f} epochs advances per step: {periods:.0f} half periods"
 
 
 def _rushes(plan: Plan) -> str:
-    """Likewise milestones within the Trainer's epochs, which the first steps go by."""
-    early = plan.decay is not None and plan.decay <= plan.epochs and plan.advances >= PERIODS * plan.decay
-    limit = LEFT if plan.schedule == "MultiStepLR" else NOTHING_LEFT
-    if not early or plan.interval != "step" or plan.advances == math.inf or not plan.left <= limit:
+    """Likewise milestones and decays within the Trainer's epochs, which the first steps go by."""
+    if plan.decay is None or plan.interval != "step" or not PERIODS * plan.decay <= plan.advances < math.inf:
         return ""
-    what = "last milestone" if plan.schedule == "MultiStepLR" else "step_size"
-    return f"{what} {plan.decay} lies within the epochs, but it advances per step: {number(plan.left)} of the rate left"
+    smooth = plan.part not in DISTANCES
+    limit = LEFT if plan.part == "MultiStepLR" else NOTHING_LEFT
+    if not plan.decay <= (SMOOTH if smooth else 1) * plan.epochs or not plan.left <= limit:
+        return ""
+    left = f"it advances per step: {number(plan.left)} of the rate left"
+    if smooth:
+        return f"{plan.part} uses up the rate in {plan.decay} advances, and {left}"
+    return f"{DISTANCES[plan.part]} {plan.decay} lies within the epochs, but {left}"
 
 
 def _times(plan: Plan) -> str:

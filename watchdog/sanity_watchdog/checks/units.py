@@ -4,13 +4,16 @@ import math
 
 from ..alerts import Severity, Value
 from ..evidence.units import SaturatedUnits, SilentLayer, SilentUnits
-from .check import Findings, check
+from .check import Findings, Skip, check
 
 SILENT_SHARE = 0.5
 """Silent share of a layer's units that chance alone can reach: where inputs are small beside the biases, as behind a
 few layers of the default initialisation, the sign of its bias decides whether a unit always fires or never."""
 DEVIATIONS = 3.0
 """Standard deviations of that share, for a layer of so many units, above which it is no chance."""
+UNDERFLOW = 2.0**-116
+"""Gradients of a layer near the smallest of float32, 2^-126: others may have become zero by shrinking further. A dead
+layer stops gradients at once, whatever their size."""
 BARE = "what it computes does not reach the loss: look behind it for a wrong axis, a mask or a factor of zero"
 SILENCED = "start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU"
 """Hints where no activation lies behind a layer, and where one does."""
@@ -47,11 +50,15 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
 
     **When to ignore.** In architectures that are sparse by design.
 
-    **Limits.** Layers without a bias are seen only through the norm layer behind them. Unused experts look dead.
+    **Limits.** Layers without a bias are seen only through the norm layer behind them. Unused experts look dead. Not
+    judged where gradients shrink from layer to layer until float32 cannot hold them (``vanishing-gradients``).
 
     **Sources.** Lu et al., Dying ReLU and Initialization, 2019; zero shares of bias gradients and of activations agreed
     exactly in every measured network.
     """
+    if seen.faintest < UNDERFLOW:
+        yield Skip("gradients shrink until float32 cannot hold them")
+        return
     layers = [layer for layer in seen.layers if layer.share >= _limit(layer, share)]
     if layers:
         worst = max(layers, key=lambda layer: (not layer.bare, layer.share))

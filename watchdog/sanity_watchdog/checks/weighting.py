@@ -23,8 +23,9 @@ NEAR, ERRORS = 0.2, 2.0
 def inverted_weights(seen: ClassWeights) -> Findings:
     """Classes are weighted by their frequency, where its inverse is meant.
 
-    **What it sees.** The ``weight`` of a cross entropy and the labels that came with it, or the ``pos_weight`` of a
-    binary one and the share of ones. An alert needs 200 labels, frequencies that differ threefold, and weights that are
+    **What it sees.** The ``weight`` of a cross entropy (or a table from which its values get factors by their label, as
+    in ``weight[y] * losses``) and the labels that came with it, or the ``pos_weight`` of a binary one and the share of
+    ones. An alert needs 200 labels, frequencies that differ threefold, and weights that are
     proportional to them, class by class, within a fifth and two standard errors of the counts.
 
     **Why it matters.** Weights are there to make rare classes count. These make them count even less: the model learns
@@ -38,8 +39,9 @@ def inverted_weights(seen: ClassWeights) -> Findings:
 
     **When to ignore.** Where frequent classes are meant to count more than they do by themselves.
 
-    **Limits.** Hard labels, at the sampled steps; not where a ``WeightedRandomSampler`` draws, whose choice weights may
-    undo. Weights that grow with the frequency by another law are not accused.
+    **Limits.** Hard labels, at the sampled steps; a table of factors as it is in the first one. Not where a
+    ``WeightedRandomSampler`` draws, whose choice weights may undo. Weights that grow with the frequency by another law
+    are not accused.
 
     **Sources.** ``torch.nn.BCEWithLogitsLoss``: ``pos_weight`` of 300 / 100 for 100 positives and 300 negatives.
     """

@@ -149,7 +149,7 @@ class StoredData(Evidence):
 
     Attributes:
         paths: arrays all of whose changed samples changed in both epochs by the same factor and shift per column.
-        factor, shift: those of the first of them, medians over its columns.
+        factor, shift: those of the first of them, medians over its columns; a NaN for shifts that differ by sample.
         arrays: arrays looked at.
     """
 

@@ -25,6 +25,10 @@ class Progress(Evidence):
         share: part of the planned fit that is over; 0 where it has no limit.
         summing: manual optimisation, with gradients that nobody has cleared so far.
         per_epoch: batches of an epoch, infinite where not known.
+        stopped: batches up to the last one in which nothing has stepped any more: with a backward pass in each of at
+            least two of them that were looked at or, in automatic optimisation, without a loss in each.
+        stopped_epochs: epochs that have ended meanwhile.
+        silent: was it without a loss?
     """
 
     automatic: bool
@@ -41,6 +45,9 @@ class Progress(Evidence):
     share: float = 0.0
     summing: bool = False
     per_epoch: float = math.inf
+    stopped: int = 0
+    stopped_epochs: int = 0
+    silent: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,11 +142,13 @@ class StateLosses(Evidence):
 
 @dataclass(frozen=True, kw_only=True)
 class DividedLoss(Evidence):
-    """The first loss of a run that accumulates gradients, beside the loss calls that it is made of.
+    """A loss of a run that accumulates gradients, beside the loss calls that it is made of.
 
     Attributes:
         accumulate: batches per optimizer step, by which the loop divides the loss.
         share: the step's loss over the sum of the values of its loss calls.
+        scale: by which the sum of its terms is multiplied, where there are several.
+        weight: by which they are multiplied one by one, added up.
         calls: how many these are. classifies: are all of them losses of classes or of yes and no?
         scales: does the size of the gradients matter, for plain gradient descent or for clipping?
         where: the user's line.
@@ -147,6 +156,8 @@ class DividedLoss(Evidence):
 
     accumulate: int
     share: float
+    scale: float = 1.0
+    weight: float = 1.0
     calls: int = 1
     classifies: bool = True
     scales: bool = True

@@ -198,11 +198,13 @@ class DistanceLoss(LossSeen):
 class Likelihood(LossSeen):
     """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss.
 
-    ``divergence``: it is minus the divergence of a Gaussian from a fixed one instead.
+    ``divergence``: it is minus the divergence of a Gaussian from a fixed one instead. ``distance``: it is minus an
+    error written by hand, and ``value`` minus the step's loss.
     """
 
     negated: bool = True
     divergence: bool = False
+    distance: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

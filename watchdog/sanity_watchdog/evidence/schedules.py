@@ -61,8 +61,11 @@ class Plan:
         length: advances until its end; None where it has none or it cannot be read.
         strict: it cannot be advanced beyond ``length`` and is made for single steps.
         start: rate now over its highest.
-        decay: advances until the last milestone, or between two decays of equal distance; None for other schedules.
-        left: share of the rate that milestones or decays leave at the end of the planned run.
+        turns: does a cosine of it end with the limit of epochs, and go on beyond?
+        part: class of what makes the rate fall: the schedule itself or a part of it.
+        decay: advances until its last milestone, between two decays of equal distance, or until next to nothing is
+            left; None where there is no such.
+        left: share of the rate that it leaves at the end of the planned run.
         misplaced: keys of the schedule's configuration that were written beside ``lr_scheduler``.
         where: the user's ``file:line``.
     """
@@ -77,6 +80,8 @@ class Plan:
     length: int | None = None
     strict: bool = False
     start: float = 1.0
+    turns: bool = False
+    part: str = ""
     decay: int | None = None
     left: float = 1.0
     misplaced: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ class SilentUnits(Evidence):
         samples: samples of the window.
         measured: layers looked at.
         largest: largest gradient of all parameters of the optimizer in the last sample, NaN where it was not measured.
+        faintest: the smallest, above 0, of the largest gradients of the layers' biases there, NaN where not measured.
         loss: the loss of that sample, NaN where it was not seen.
     """
 
@@ -44,6 +45,7 @@ class SilentUnits(Evidence):
     samples: int
     measured: int
     largest: float = math.nan
+    faintest: float = math.nan
     loss: float = math.nan
 
 

@@ -19,6 +19,7 @@ from .suspects import Seen
 if TYPE_CHECKING:
     from .attending import Attending
     from .culprits import Culprits
+    from .totals import Totals
 
 Fact = TypeVar("Fact")
 
@@ -46,6 +47,7 @@ class LossCall:
         arguments: as bound to the function's signature, tensors included until the step ends.
         value: what it returned. error: what it raised instead, as text.
         origin: the activation that made its first argument, where that was seen.
+        weights: a table of class weights that its values were multiplied by, picked by label.
         head: the weight of the linear or convolutional layer that made its first argument, where that was seen.
         cosine: were the scores made from normalised vectors? logs: do they descend from a ``log_softmax``?
         followed: was lineage recorded, so that a missing ``origin`` means something?
@@ -64,6 +66,7 @@ class LossCall:
     value: Any = None
     error: str = ""
     origin: Origin | None = None
+    weights: Tensor | None = None
     head: Tensor | None = None
     cosine: bool = False
     logs: bool = False
@@ -141,6 +144,7 @@ class Trace:
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         distils: did a network's own answers weigh log-probabilities?
+        totals: how numbers were summed up, where it is watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
@@ -165,6 +169,7 @@ class Trace:
     drawn_at: str = ""
     culprits: "Culprits | None" = None
     distils: bool = False
+    totals: "Totals | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
@@ -179,11 +184,11 @@ class Trace:
         """Let go of every tensor."""
         for call in self.calls:
             call.arguments = {k: v for k, v in call.arguments.items() if not isinstance(v, Tensor)}
-            call.value = call.head = None
+            call.value = call.head = call.weights = None
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = self.attending = None
+        self.culprits = self.attending = self.totals = None
         self.cuts = Marks()
         self.known = Marks()
 

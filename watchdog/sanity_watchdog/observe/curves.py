@@ -22,6 +22,10 @@ GRID = sorted({0, *(int(1.1**i) for i in range(146))})
 """Advances at which a curve is looked at first, up to a million."""
 FLAT = 1e-3
 """Share of the highest rate that counts as the end of a decay."""
+VALLEY = 0.1
+"""Share of the highest rate down to which a cosine goes, at most."""
+FARTHEST = 4096
+"""Epochs at which a curve is asked whether it turns."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +108,7 @@ def _numbers(value: Any) -> set[str]:
 
 def shape(function: Curve, now: int) -> Shape | None:
     """Follow ``function``; what it cannot compute counts as 0. None where it is never positive."""
-
-    def curve(at: int) -> float:
-        try:
-            value = float(function(at))
-        except Exception:  # noqa: BLE001
-            return 0.0
-        return value if math.isfinite(value) else 0.0
-
+    curve = _finite(function)
     values = [curve(at) for at in GRID]
     if max(values) <= 0:
         return None
@@ -121,6 +118,28 @@ def shape(function: Curve, now: int) -> Shape | None:
     low = FLAT * highest
     length = _first(lambda at: curve(at) <= low, peak, GRID[-1]) if values[-1] <= low else None
     return Shape(peak if values[0] < highest else 0, length, curve(now) / highest)
+
+
+def turns(function: Curve, end: int) -> bool:
+    """Does ``function`` turn at ``end`` and come up again, as a cosine does that is followed beyond its end?"""
+    if not 1 < end <= FARTHEST:
+        return False
+    curve = _finite(function)
+    values = [curve(at) for at in range(2 * end + 1)]
+    highest = max(values)
+    alike = all(abs(values[end + n] - values[end - n]) <= FLAT * highest for n in {1, 2, end // 4})
+    return alike and values[end] <= VALLEY * highest and max(values[end:]) >= (1 - FLAT) * highest > 0
+
+
+def _finite(function: Curve) -> Curve:
+    def curve(at: int) -> float:
+        try:
+            value = float(function(at))
+        except Exception:  # noqa: BLE001
+            return 0.0
+        return value if math.isfinite(value) else 0.0
+
+    return curve
 
 
 def _top(curve: Curve, low: int, high: int) -> int:

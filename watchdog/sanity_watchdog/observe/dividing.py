@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,40 +11,52 @@ from ..evidence.base import Evidence
 from ..evidence.loop import DividedLoss
 from ..evidence.readings import Unseen
 from .calls import LossCall
-from .first_loss import FirstLossObserver
 from .hyperparameters import rate_that_scales
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES
 from .moment import Moment
-from .observer import is_plain
+from .observer import Observer, in_samples, is_plain, loss_of
 from .run import Run
 
 
-class DividingWatch(FirstLossObserver):
-    """The first loss over the sum of the values of its loss calls."""
+class DividingWatch(Observer):
+    """The loss over the sum of the values of its loss calls, once for each number of accumulated batches."""
 
     codes = ("WD512",)
 
+    def __init__(self) -> None:
+        self._looked: set[int] = set()
+
     def start(self, run: Run, at: Moment) -> None:
-        if not run.automatic or run.accumulate < 2:
+        if not run.automatic or max(run.accumulate, *run.accumulation.values(), 1) < 2:
             at.emit(Unseen(codes=self.codes, reason="the Trainer accumulates nothing", **at.tags()))
 
-    def first_loss(self, at: Moment, loss: Tensor) -> None:
-        run, tags = at.run, at.tags()
-        if not run.automatic or run.accumulate < 2:
+    @in_samples
+    def output(self, at: Moment, output: Any) -> None:
+        loss, batches = loss_of(output), at.run.accumulated(at.batch)
+        if loss is None or at.stage != "train" or not at.run.automatic or batches < 2 or batches in self._looked:
             return
-        calls = [call for call in at.trace.calls if _is_mean(call)] if at.trace is not None else []
+        self._looked.add(batches)
+        with torch._C.DisableTorchFunction():
+            self._look(at, loss, batches)
+
+    def _look(self, at: Moment, loss: Tensor, batches: int) -> None:
+        run, tags, trace = at.run, at.tags(), at.trace
+        calls = [call for call in trace.calls if _is_mean(call)] if trace is not None else []
         if not calls or any(call.value.device != loss.device for call in calls):
             at.emit(Unseen(codes=self.codes, reason="no loss function was called", **tags))
             return
         names, where = tuple(call.name for call in calls), calls[0].where
         scales = math.isfinite(rate_that_scales(run.optimizers)) or run.clip is not None
+        sum_of = trace.totals.of(loss) if trace is not None and trace.totals is not None else None
 
         def read(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
             total, returned = values["losses"].tolist()
             yield DividedLoss(
-                accumulate=run.accumulate,
+                accumulate=batches,
                 share=returned / total if total else math.nan,
                 calls=len(names),
+                scale=sum_of.scale if sum_of is not None and sum_of.called and sum_of.terms > 1 else 1.0,
+                weight=sum_of.weight if sum_of is not None else 1.0,
                 classifies=all(name in (*CLASS_LOSSES, *BINARY_LOSSES) for name in names),
                 scales=scales,
                 where=where,

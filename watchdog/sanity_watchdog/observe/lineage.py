@@ -43,12 +43,14 @@ from .operations import (
 from .origins import line_of, note_twice, origin_of
 from .overlaps import Overlaps
 from .pairs import averaged, compared, pairs_of
+from .picked import Picked
 from .run import Run
 from .signs import Signs
 from .site import user_line
 from .spreads import spread_of
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
+from .totals import Totals
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
@@ -74,10 +76,11 @@ class Lineage:
         self._trace = trace
         self._scored = scored
         self._training = training
-        if training:
-            trace.culprits = Culprits()
+        trace.culprits = Culprits() if training else None
         self._facts: Marks[Fact] = Marks()
-        self.signs = Signs(trace, lambda t: self.of(t).data)
+        self.signs = Signs(trace, lambda t: self.of(t).data, lambda t: self.of(t).unit)
+        trace.totals = self._totals = Totals(trace)
+        self._picked = Picked(trace, self.signs.is_given)
         self.overlaps = Overlaps(trace, self._is_scored, self.signs.is_given, partial(self.signs.fits, "overlap"))
         self._samples = size_of(batch, drawn)
         trace.attending = self._attending = Attending(self._samples, drawn, self.signs.is_given)
@@ -166,6 +169,8 @@ class Lineage:
                 self._trace.culprits.note(name, inputs, out)
             self.overlaps.follow(name, inputs, out)
             self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
+            self._totals.follow(name, args, inputs, out)
+            self._picked.follow(name, inputs, out)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
         self._trace.distils |= name in MULTIPLIES and answers_weigh(inputs, facts)

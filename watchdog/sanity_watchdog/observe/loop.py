@@ -30,6 +30,25 @@ LATE = 2
 NAME = "sanity_watchdog"
 
 
+@dataclass
+class _Lull:
+    """Batches in which nothing steps any more.
+
+    Attributes:
+        seen: what each look has found: backward passes or no loss, the version of the parameters, counts of steps.
+        batch: where it began. epochs: those that had ended at the first look. looks: how many there were.
+    """
+
+    seen: tuple[Any, ...] = ()
+    batch: int = 0
+    epochs: int = 0
+    looks: int = 0
+
+    @property
+    def silent(self) -> bool:
+        return self.seen[:1] == ("silent",)
+
+
 class LoopObserver(Observer):
     """Counts backward passes and steps; exactly until the run has settled, which is where they may be missing."""
 
@@ -42,6 +61,9 @@ class LoopObserver(Observer):
         self._cleared: set[int] = set()
         self._version = 0
         self._fresh = False
+        self._lull = _Lull()
+        self._before = 0
+        self._silent = False
 
     def start(self, run: Run, at: Moment) -> None:
         self._version = _version(run)
@@ -61,7 +83,13 @@ class LoopObserver(Observer):
         self._steps += 1
         self._stepped.add(id(inner(optimizer)))  # where its closure is not called, no attempt is told
 
+    def output(self, at: Moment, output: Any) -> None:
+        self._silent = output is None
+
     def batch_end(self, at: Moment, output: Any) -> None:
+        passed, self._before = self._backwards > self._before, self._backwards
+        if at.sampled:
+            self._look(at, passed)
         if at.sampled or at.batch + 1 in TELLING or (self._fresh and not (self._stepped and self._backwards)):
             self._fresh = False
             self._tell(at, at.batch + 1)
@@ -85,6 +113,24 @@ class LoopObserver(Observer):
         """Optimizers that have not stepped, by number; Lightning's stand-in is none."""
         return {i: o for i, o in enumerate(run.optimizers) if id(o) not in self._stepped and o.param_groups}
 
+    def _look(self, at: Moment, passed: bool) -> None:
+        """Was this batch like the last one that was looked at, and has nothing stepped in between?"""
+        seen: tuple[Any, ...] = ()
+        if self._silent and at.run.automatic and (version := _version(at.run)) > self._version:
+            seen = "silent", version
+        elif passed and at.idle:
+            seen = "passed", _version(at.run), at.attempt, self._attempts, self._steps
+        if seen != self._lull.seen:
+            self._lull = _Lull(seen, at.batch - (at.idle if passed else 0), self._epochs)
+        self._lull.looks += bool(seen)
+
+    def _stopped(self, at: Moment, batches: int) -> int:
+        """Batches without any step up to the last one, after there had been steps; 0 where that is not certain."""
+        lull = self._lull
+        if lull.looks < 2 or lull.seen[1] != _version(at.run) or not (at.idle or lull.silent):
+            return 0
+        return batches - lull.batch
+
     def _tell(self, at: Moment, batches: int, ended: bool = False) -> None:
         run, idle = at.run, self._idle(at)
         plans = ((self._attempts, run.max_steps), (self._epochs, run.max_epochs))
@@ -104,6 +150,9 @@ class LoopObserver(Observer):
                 summing=not run.automatic and not self._cleared and not all(map(_without_gradient, run.optimizers)),
                 per_epoch=run.batches_per_epoch,
                 share=max(done / planned if planned > 0 else 0.0 for done, planned in plans),
+                stopped=self._stopped(at, batches),
+                stopped_epochs=self._epochs - self._lull.epochs,
+                silent=self._lull.silent,
                 **at.tags(),
             )
         )

@@ -24,6 +24,7 @@ class Moment:
         epoch: current epoch.
         batch: training batches of this fit so far, from 0.
         attempt: optimizer steps attempted so far, of any optimizer.
+        idle: batches without an attempt before this one, where that is long for a run that has stepped; else 0.
         sampled: may device work be queued at this moment?
         sync: may the device be read at this moment? Only before the first optimizer step and in the first
             validation batch.
@@ -37,6 +38,7 @@ class Moment:
     epoch: int = 0
     batch: int = 0
     attempt: int = 0
+    idle: int = 0
     sampled: bool = False
     sync: bool = False
     stage: str = "train"

@@ -10,7 +10,7 @@ from typing import Any
 from torch.optim import lr_scheduler as lrs
 
 from ..evidence.schedules import Plan
-from .curves import provable, shape
+from .curves import FLAT, provable, shape, turns
 from .run import Run, Schedule
 from .site import line_of_code
 
@@ -39,7 +39,7 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
     advances = (epochs if schedule.interval == "epoch" else steps) // max(schedule.frequency, 1)
     advances = advances if not math.isnan(advances) else math.inf
     warmup, length, start = course(schedule.scheduler)
-    decay, left = decays(schedule.scheduler, advances)
+    part, decay, left = falls(schedule.scheduler, advances)
     return Plan(
         schedule=type(schedule.scheduler).__name__,
         interval=schedule.interval,
@@ -51,6 +51,8 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
         length=length,
         strict=isinstance(schedule.scheduler, lrs.OneCycleLR),
         start=start,
+        turns=_turns(schedule.scheduler, run.max_epochs),
+        part=part,
         decay=decay,
         left=left,
         misplaced=misplaced,
@@ -78,24 +80,56 @@ def course(scheduler: Any) -> tuple[int | None, int | None, float]:
         return None, scheduler.total_iters, 1.0
     if isinstance(scheduler, lrs.SequentialLR):
         return _sequence(scheduler)
+    if isinstance(scheduler, lrs.ChainedScheduler):
+        return _chain(scheduler)
     if isinstance(scheduler, lrs.LambdaLR):
         return _lambda(scheduler)
     return None, None, 1.0
 
 
-def decays(scheduler: Any, advances: float) -> tuple[int | None, float]:
-    """Advances until the last milestone or between two decays, and the share of the rate that is left after so many.
+def falls(scheduler: Any, advances: float) -> tuple[str, int | None, float]:
+    """The class that makes the rate fall, the advances that it is written for, and the share of the rate that is left
+    after so many: until the last milestone, between two decays of equal distance, or until next to nothing is left.
 
     A single decay that leaves nothing is another fault, whatever the interval.
     """
-    if not getattr(scheduler, "gamma", 1.0) >= LEAST:
-        return None, 1.0
+    kind, nothing = type(scheduler).__name__, ("", None, 1.0)
+    if not math.isfinite(advances) or not getattr(scheduler, "gamma", 1.0) >= LEAST:
+        return nothing
+    if isinstance(scheduler, lrs.SequentialLR) and scheduler._milestones:
+        before = scheduler._milestones[-1]
+        part, decay, left = falls(scheduler._schedulers[-1], advances - before)
+        return part, None if decay is None else before + decay, left
+    if isinstance(scheduler, lrs.ChainedScheduler):
+        return min((falls(s, advances) for s in scheduler._schedulers), key=lambda fall: fall[2], default=nothing)
     if isinstance(scheduler, lrs.MultiStepLR) and scheduler.milestones:
         times = list(scheduler.milestones.elements())
-        return max(times), float(scheduler.gamma) ** sum(time <= advances for time in times)
-    if isinstance(scheduler, lrs.StepLR) and scheduler.step_size > 0 and math.isfinite(advances):
-        return scheduler.step_size, float(scheduler.gamma) ** (advances // scheduler.step_size)
-    return None, 1.0
+        return kind, max(times), float(scheduler.gamma) ** sum(time <= advances for time in times)
+    if isinstance(scheduler, lrs.StepLR) and scheduler.step_size > 0:
+        return kind, scheduler.step_size, float(scheduler.gamma) ** (advances // scheduler.step_size)
+    if isinstance(scheduler, lrs.ExponentialLR) and scheduler.gamma < 1:
+        return kind, math.ceil(math.log(FLAT) / math.log(scheduler.gamma)), float(scheduler.gamma) ** advances
+    if isinstance(scheduler, (lrs.PolynomialLR, lrs.LinearLR)) and scheduler.total_iters <= advances:
+        left = scheduler.end_factor / scheduler.start_factor if isinstance(scheduler, lrs.LinearLR) else 0.0
+        return kind, scheduler.total_iters, left
+    if isinstance(scheduler, lrs.LambdaLR) and provable(scheduler.lr_lambdas[0]):
+        found = shape(scheduler.lr_lambdas[0], int(advances))
+        return nothing if found is None else (kind, found.length, found.start)
+    return nothing
+
+
+def _turns(scheduler: Any, epochs: int) -> bool:
+    """Does it go down and up again like a cosine that was written for so many epochs?"""
+    if isinstance(scheduler, lrs.CosineAnnealingLR):
+        return bool(scheduler.T_max == epochs)
+    if isinstance(scheduler, lrs.SequentialLR) and scheduler._milestones:
+        last = scheduler._schedulers[-1]
+        return _turns(last, epochs) or _turns(last, epochs - scheduler._milestones[-1])
+    if isinstance(scheduler, lrs.ChainedScheduler):
+        return any(_turns(part, epochs) for part in scheduler._schedulers)
+    if not isinstance(scheduler, lrs.LambdaLR) or not provable(scheduler.lr_lambdas[0]):
+        return False
+    return turns(scheduler.lr_lambdas[0], epochs)
 
 
 def _sequence(scheduler: Any) -> tuple[int | None, int | None, float]:
@@ -105,6 +139,13 @@ def _sequence(scheduler: Any) -> tuple[int | None, int | None, float]:
     first, last = course(parts[0]), course(parts[-1])
     warmup = None if first[0] is None else min(first[0], milestones[0])
     return warmup, None if last[1] is None else milestones[-1] + last[1], first[2]
+
+
+def _chain(scheduler: Any) -> tuple[int | None, int | None, float]:
+    parts = [course(part) for part in scheduler._schedulers]
+    warmups = [warmup for warmup, _, _ in parts if warmup is not None]
+    lengths = [length for _, length, _ in parts if length is not None]
+    return max(warmups, default=None), max(lengths, default=None), float(math.prod(start for _, _, start in parts))
 
 
 def _lambda(scheduler: Any) -> tuple[int | None, int | None, float]:

@@ -128,7 +128,7 @@ class Progress(Observer):
             if at.trace.culprits is not None:
                 self._seen.culprits[at.batch] = at.trace.culprits.behind(loss_of(output))
         if at.sync and at.run.automatic:
-            self._note_loss(at, output, 1 / at.run.accumulate)
+            self._note_loss(at, output, 1 / at.run.accumulated(at.batch))
             self._ask(at)
 
     @every_step
@@ -172,7 +172,7 @@ class Progress(Observer):
 
     def _judge(self, at: Moment, read: Mapping[str, Mapping[int, float]], sizes: tuple[int, ...]) -> Iterator[Evidence]:
         seen, tags = self._seen, at.tags()
-        losses = {b: v * at.run.accumulate for b, v in read.get("loss", {}).items()}
+        losses = {b: v * at.run.accumulated(b) for b, v in read.get("loss", {}).items()}
         if any(name.startswith("sum ") for name in read):
             yield self._finiteness(read, losses, tags)
         yield from self._labels(read, sizes, at)  # a loss without any label has its cause there

@@ -1,7 +1,10 @@
 """Compares what a data set keeps in memory at the ends of epochs: does loading write to it?"""
 
+import math
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from inspect import getclosurevars, isfunction
 from typing import Any
 
 import torch
@@ -26,8 +29,10 @@ AHEAD = 2
 """Batches that may have been loaded when the first backward pass of an epoch begins."""
 EARLY = 0.25
 """Share of an epoch's batches by which loading must have changed some of the samples that are compared."""
+VALUES = 4
+"""Different values of a sample from which its own factor and shift show."""
 Line = tuple[float, float]
-"""Factor and shift."""
+"""Factor and shift; NaN for a shift that is another for each sample."""
 
 
 class RewritingWatch(Observer):
@@ -109,6 +114,16 @@ def _arrays(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple
     elif depth and isinstance(getattr(value, "__dict__", None), dict):
         for name, item in list(vars(value).items()):
             yield from _arrays(item, f"{path}.{name}", depth - 1, seen)
+        for name, item in _named_in(getattr(type(value), "__getitem__", None)):
+            yield from _arrays(item, name, 0, seen)
+
+
+def _named_in(function: Any) -> Iterator[tuple[str, Any]]:
+    """Variables around a function that its code names."""
+    if isfunction(function):
+        with suppress(ValueError):  # one that has no value yet
+            found = getclosurevars(function)
+            yield from {**found.globals, **found.nonlocals}.items()
 
 
 def _rows(value: Any) -> Tensor | None:
@@ -149,27 +164,47 @@ def _flat(sample: Any) -> Tensor | None:
 
 
 def _changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, Line | None]:
-    return {path: _line(before[path], rows) for path, rows in now.items() if path in before}
+    return {path: _change(before[path], rows) for path, rows in now.items() if path in before}
 
 
-def _line(old: Tensor, new: Tensor) -> Line | None:
-    """Median factor and shift, where every sample that changed did so by one factor and one shift per column."""
+def _change(old: Tensor, new: Tensor) -> Line | None:
+    """What happened to every sample that changed, if it was the same for all."""
     if old.shape != new.shape:
         return None
     changed = (old != new).any(1) & old.isfinite().all(1) & new.isfinite().all(1)
     old, new = old[changed], new[changed]
     if len(old) < FEWEST:
         return None
+    return _line(old, new) or _by_sample(old, new)
+
+
+def _fitted(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Factor and shift of each column that varies, where they explain all its values."""
     varies = (old.std(0) > 0) & (new.std(0) > 0)
     if not varies.any():
         return None
     old, new = old[:, varies], new[:, varies]
     x, y = old - old.mean(0), new - new.mean(0)
     factors = (x * y).sum(0) / x.square().sum(0)
-    shifts = new.mean(0) - factors * old.mean(0)
     if bool(((y - factors * x).abs().amax(0) > EXACT * new.std(0)).any()):
         return None
-    return float(factors.median()), float(shifts.median())
+    return factors, new.mean(0) - factors * old.mean(0)
+
+
+def _line(old: Tensor, new: Tensor) -> Line | None:
+    """Median factor and shift, where there is one of each per column."""
+    found = _fitted(old, new)
+    return None if found is None else (float(found[0].median()), float(found[1].median()))
+
+
+def _by_sample(old: Tensor, new: Tensor) -> Line | None:
+    """The factor, where it is one for all samples and not 1, and each has a shift of its own, such as its mean."""
+    found = _fitted(old.T, new.T) if old.shape[1] >= VALUES else None
+    if found is None or len(found[0]) < FEWEST:
+        return None
+    factor = float(found[0].median())
+    same = bool(((found[0] - factor).abs() <= EXACT * abs(factor)).all())
+    return (factor, math.nan) if same and abs(factor - 1) > EXACT else None
 
 
 def _is_new(old: Tensor | None, new: Tensor | None) -> bool:
@@ -177,4 +212,5 @@ def _is_new(old: Tensor | None, new: Tensor | None) -> bool:
 
 
 def _alike(one: Line, other: Line) -> bool:
-    return all(abs(a - b) <= EXACT * max(abs(a), abs(b)) + 1e-6 for a, b in zip(one, other, strict=True))
+    """NaN is like any shift: what is shifted by its mean has a mean of 0 from then on."""
+    return not any(abs(a - b) > EXACT * max(abs(a), abs(b)) + 1e-6 for a, b in zip(one, other, strict=True))

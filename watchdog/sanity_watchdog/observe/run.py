@@ -1,5 +1,7 @@
 """The run as observers know it: what the Trainer was asked for, without the Trainer."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +41,9 @@ class Run:
         unused_stops: will DistributedDataParallel stop at a parameter without a gradient?
         world: number of processes. rank: this one.
         automatic: automatic optimisation?
-        accumulate: batches per optimizer step.
+        accumulate: batches per optimizer step, at first.
+        accumulation: the same from each of these epochs on, where it changes.
+        epoch: in which the fit begins.
         clip: ``(value, algorithm)`` or None.
         max_steps, max_epochs: limits of the fit, -1 for none.
         batches_per_epoch: training batches per epoch, ``inf`` for streams of unknown length.
@@ -68,6 +72,8 @@ class Run:
     rank: int = 0
     automatic: bool = True
     accumulate: int = 1
+    accumulation: Mapping[int, int] = field(default_factory=dict)
+    epoch: int = 0
     clip: tuple[float, str] | None = None
     max_steps: int = -1
     max_epochs: int = -1
@@ -80,3 +86,9 @@ class Run:
     expected_loss: float | None = None
     every_n_steps: int = 101
     batches: str = ""
+
+    def accumulated(self, batch: int) -> int:
+        """Batches per optimizer step at this batch of the fit."""
+        within = batch // self.batches_per_epoch if 0 < self.batches_per_epoch < math.inf else 0
+        begun = [epoch for epoch in self.accumulation if epoch <= self.epoch + within]
+        return self.accumulation[max(begun)] if begun else self.accumulate

@@ -19,6 +19,8 @@ SHARE = 0.01
 """Share of the time of a settled run that looking may take: the promise."""
 PAIRS = 10
 """Late pairs that are looked at whatever they cost: most faults show in the first thousand steps."""
+RARER = 4
+"""A run has not stepped for a while after that many times the batches which it usually took for a step."""
 STRIDE = 7
 """Where that is too much, only each seventh pair is looked at: no period from 2 to 6 falls in step with it."""
 
@@ -40,11 +42,20 @@ class Pace:
         self._spent = 0.0
         self._next = -1
         self._granted = -1
+        self._attempt = self._since = self._look = 0
+        self._usual = 0.0
+
+    def idle(self, attempt: int, batch: int) -> int:
+        """Batches without an attempt before this one, where that is long for a run which has stepped; else 0."""
+        idle = batch - self._since if attempt == self._attempt > 0 else 0
+        return idle if idle >= max(PATIENCE, RARER * self._usual) else 0
 
     def due(self, attempt: int, ahead: int, batch: int) -> bool:
         """Is the batch looked at, with one of the ``ahead`` attempts from ``attempt`` on? Asked at each batch."""
         if not attempt and batch >= PATIENCE:
             return sampled(batch, self._every)
+        if self._stopped(attempt, batch):
+            return True
         if self._next < attempt:
             self._next = next_sample(attempt, self._every)
         if self._next >= attempt + ahead:
@@ -60,6 +71,18 @@ class Pace:
     def steps_left(self, attempt: int, ahead: int) -> int:
         """Attempts from this one on, in batches of ``ahead``, before one is due. To be asked when none is."""
         return (self._next - attempt) // ahead * ahead
+
+    def _stopped(self, attempt: int, batch: int) -> bool:
+        """Is the batch looked at because there has been no attempt for long? Ever more rarely."""
+        if attempt != self._attempt:
+            if self._attempt:
+                self._usual = max(self._usual, (batch - self._since) / (attempt - self._attempt))
+            self._attempt, self._since, self._look = attempt, batch, 0
+        idle = self.idle(attempt, batch)
+        if not idle or idle < self._look:
+            return False
+        self._look = 2 * idle
+        return True
 
     def _puts_off(self, pair: int) -> bool:
         if self._granted < 0:

@@ -14,7 +14,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from .calls import LossCall, Marks, Trace
+from .cosines import Cosines
+from .distances import Distances
 from .gaussians import Gaussians
+from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .operations import VIEWS
 from .site import user_line
@@ -23,16 +26,17 @@ JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussi
 """Losses that nobody enlarges for the batch's own targets."""
 KEEPS = VIEWS | {
     *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),
-    *("cat", "stack", "hstack"),
+    *("cat", "stack", "hstack", "diagonal", "diag", "trace"),
 }
 ADDS = ("add", "__radd__", "__iadd__")
 SUBTRACTS = ("sub", "subtract", "rsub", "__rsub__")
 FLIPS = ("neg", "negative", "__neg__")
-PRODUCTS = ("mul", "multiply")
 MULTIPLIES = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide")
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
 SQUASHES = ("softmax", "sigmoid")
+PARTIAL = "partial likelihood"
+"""Logarithm of which every place is the likelihood of a sample, as long as its event was seen."""
 ROUNDING = 1e-3
 MOST = 1 << 16
 """Weights whose values are looked at."""
@@ -44,7 +48,7 @@ class Term:
 
     Attributes:
         function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
-        where: the user's line. call: the loss call, None for a likelihood.
+        where: the user's line. call: the loss call, None for what is written by hand. distance: is it an error by hand?
         certain: is the other sign a fault, whatever else is meant? divergence: also beside a loss of the right sign?
         attracts: is it the cosine between two outputs that both are trained?
     """
@@ -53,8 +57,14 @@ class Term:
     where: str
     certain: bool = True
     call: LossCall | None = None
+    distance: bool = False
     divergence: bool = False
     attracts: bool = False
+
+    @property
+    def is_loss(self) -> bool:
+        """May it be weighed by sample, and enlarged beside objectives of other kinds?"""
+        return self.distance or self.call is not None
 
 
 Terms = Mapping[Term, int]
@@ -62,13 +72,17 @@ Terms = Mapping[Term, int]
 
 
 class Signs:
-    """Follows terms through one step. ``is_data``: is a tensor made from the batch?"""
+    """Follows terms through one step. ``is_data``: is a tensor made from the batch? ``is_unit``: of unit vectors?"""
 
-    def __init__(self, trace: Trace, is_data: Callable[[Tensor], bool]) -> None:
+    def __init__(
+        self, trace: Trace, is_data: Callable[[Tensor], bool], is_unit: Callable[[Tensor], bool] = lambda t: False
+    ) -> None:
         self._trace, self._is_data = trace, is_data
         self._terms: Marks[Terms] = Marks()
         self._gaussians = Gaussians()
-        self._units: Marks[bool] = Marks()
+        self._distances = Distances(self.is_given)
+        self._logsums = LogSums()
+        self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
@@ -103,6 +117,9 @@ class Signs:
         """A loss function was called."""
         target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
         if isinstance(call.value, Tensor) and call.value.requires_grad:
+            if self._cosines.pulls(call) and not self._is_data(call.target):
+                self._terms.put(call.value, {Term(call.name, call.where, certain=False, attracts=True): -1})
+                return
             given = any(isinstance(t, Tensor) and self.is_given(t) for t in (target, call.input))
             self._terms.put(call.value, {Term(call.name, call.where, call.name in JUDGED and given, call): 1})
 
@@ -129,15 +146,21 @@ class Signs:
                 found = _beside_others(found)
             self._terms.put(out, found)
             self._ended.update(term for k in known for term in k if term not in found)
-            return
+            if found:
+                return
         if divergence:
             term = Term("divergence from a fixed Gaussian", user_line(), divergence=True)
             self._terms.put(out, {term: divergence})
             return
-        if name == "normalize":
-            self._units.put(out, True)
-        elif self._is_cosine(name, inputs):
+        if self._cosines.follow(name, inputs, out):
             self._terms.put(out, {Term("cosine", user_line(), certain=False, attracts=True): 1})
+            return
+        distance, sign = self._distances.follow(name, args, inputs, out) if plain else ("", 0)
+        if sign:
+            self._terms.put(out, {Term(distance, user_line(), distance=True): sign})
+            return
+        if plain and (by_hand := self._logsums.follow(name, args, inputs, out)):
+            self._logs.put(out, by_hand)
             return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
         if name in LOGS:
@@ -149,11 +172,6 @@ class Signs:
             self._probabilities.put(out, squashed)
         else:
             self._note_picked(name, args, inputs, out)
-
-    def _is_cosine(self, name: str, inputs: list[Tensor]) -> bool:
-        """Is this a product of two trained unit vectors, place by place, or their cosine?"""
-        pair = len(inputs) == 2 and all(t.requires_grad and self._is_data(t) for t in inputs)
-        return pair and (name == "cosine_similarity" or (name in PRODUCTS and all(map(self._units.get, inputs))))
 
     def _sum(self, name: str, args: tuple[Any, ...], known: list[Terms], inputs: list[Tensor]) -> Terms:
         if name in ADDS or name in KEEPS:
@@ -184,7 +202,8 @@ class Signs:
         given = [t for t in others if self.is_given(t)]
         picks = name in PICKS and any(not t.is_floating_point() and t.dtype != torch.bool for t in given)
         if name == "__getitem__":
-            picks = picks and _pairs_of_places(args[1])
+            chosen = log == PARTIAL and any(t.dtype == torch.bool for t in given)
+            picks = chosen or (picks and _pairs_of_places(args[1]))
         weighs = name in ("mul", "multiply", "__rmul__") and len(given) == len(others) == 1
         if picks or (weighs and _are_labels(given[0], "softmax" in log)):
             self._terms.put(out, {Term(log, user_line()): -1})
@@ -204,7 +223,7 @@ def _joined(several: list[Terms]) -> Terms:
 def _beside_others(terms: Terms) -> Terms:
     """Beside an objective of another kind a loss may be enlarged on purpose."""
     apart = {t: sign for t, sign in terms.items() if not t.attracts}
-    return {t if t.call is None else replace(t, certain=False): sign for t, sign in apart.items()}
+    return {replace(t, certain=False) if t.is_loss else t: sign for t, sign in apart.items()}
 
 
 def _times(terms: Terms, sign: int) -> Terms:
@@ -220,7 +239,7 @@ def _weighed(terms: Terms, factor: Any) -> Terms:
     elif factor.numel() == 1:
         number = float(factor)
     else:
-        fine = bool((factor >= 0).all()) and all(term.call is not None for term in terms)
+        fine = bool((factor >= 0).all()) and all(term.is_loss for term in terms)
         return {replace(term, certain=False): sign for term, sign in terms.items()} if fine else {}
     return _times(terms, 1 if number > 0 else -1) if number > 0 or number < 0 else {}
 

@@ -38,9 +38,9 @@ class Telling:
             if term.call is not None:
                 term.call.flipped = True
             else:
-                value = float(loss.detach().sum())
-                made = partial(Likelihood, function=term.function, where=term.where, divergence=term.divergence)
-                at.emit(made(value=value, **at.tags()))
+                value = float(loss.detach().sum()) * (-1 if term.distance else 1)
+                made = partial(Likelihood, divergence=term.divergence, distance=term.distance)
+                at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
 
     def end(self, at: Moment) -> None:
         """Say whether all that the step did was to pull outputs together: other backward passes may push them apart."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -102,6 +103,9 @@ class UnitWatch(Observer):
         if self._suspects & found.keys():
             self._traced |= self._suspects & found.keys()
             self._last["largest"] = _largest(p.grad for group in optimizer.param_groups for p in group["params"])
+            sizes = _sizes(found.values())
+            if sizes is not None:
+                self._last["faintest"] = sizes.masked_fill(sizes == 0, torch.inf).amin()
         for name, gradient in found.items():
             mask = gradient != 0
             if name in self._suspects:
@@ -146,10 +150,9 @@ class UnitWatch(Observer):
             del self._alive[name], self._samples[name]
         self._suspects = self._suspects - set(names) | suspects
         layers.sort(key=lambda layer: -layer.share)
-        largest, loss = (float(values[key]) if key in values else math.nan for key in ("largest", "loss"))
-        yield SilentUnits(
-            layers=tuple(layers), samples=samples, measured=len(names), largest=largest, loss=loss, **at.tags()
-        )
+        largest, faintest, loss = (float(values.get(key, math.nan)) for key in ("largest", "faintest", "loss"))
+        made = partial(SilentUnits, largest=largest, faintest=faintest, loss=loss)
+        yield made(layers=tuple(layers), samples=samples, measured=len(names), **at.tags())
 
 
 def behind(layer: nn.Module, name: str) -> Tensor | None:
@@ -163,7 +166,13 @@ def behind(layer: nn.Module, name: str) -> Tensor | None:
 
 def _largest(gradients: Iterable[Tensor | None]) -> Tensor:
     """Largest magnitude of any, on the device; NaN where it cannot be told of all."""
-    given = [g for g in gradients if g is not None]
+    sizes = _sizes(g for g in gradients if g is not None)
+    return torch.tensor(torch.nan) if sizes is None else sizes.amax()
+
+
+def _sizes(gradients: Iterable[Tensor]) -> Tensor | None:
+    """Largest magnitude of each, on the device; None where it cannot be told of all."""
+    given = list(gradients)
     if not given or not all(is_plain(g) and g.layout is torch.strided and g.device == given[0].device for g in given):
-        return torch.tensor(torch.nan)
-    return torch.stack([g.abs().amax().float() for g in given if g.numel()]).amax()
+        return None
+    return torch.stack([g.abs().amax().float() for g in given if g.numel()])

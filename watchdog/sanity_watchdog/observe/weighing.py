@@ -51,6 +51,7 @@ class Weighing:
         self._weights: Marks[tuple[str, Axes]] = Marks()
         self._masked: Marks[_Masked] = Marks()
         self._open: list[tuple[tuple[int, ...], int, _Masked]] = []
+        self._used: set[_Masked] = set()
 
     def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         """One operation on values made from the batch."""
@@ -63,6 +64,8 @@ class Weighing:
             self._contract(name, args, given, out)
         elif name in ADJUSTS or (name in VIEWS and name not in MOVES):
             self._carry(name, given, out)
+        if name in VIEWS and (masked := self._masked.get(given[0])) is not None and masked.normalised:
+            self._masked.put(out, masked)
 
     def _normalise(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
         scores, axis = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
@@ -80,6 +83,7 @@ class Weighing:
 
     def _contract(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
         operands = given if name != "einsum" else [t for a in args[1:] for t in (a if isinstance(a, list) else [a])]
+        self._used.update(m for t in operands if (m := self._masked.get(t)) is not None and m.normalised)
         weights = self._weights.get(operands[0]) if operands and isinstance(operands[0], Tensor) else None
         if weights is not None and not self.across:
             where, axes = weights
@@ -98,11 +102,13 @@ class Weighing:
         weights = self._weights.get(first)
         if weights is not None and _keeps(weights[1], first, out) and (name == "dropout" or name in VIEWS):
             self._weights.put(out, weights)
-        masked = next((m for t in given if (m := self._masked.get(t)) is not None), None)
+        scores, masked = next(((t, m) for t in given if (m := self._masked.get(t)) is not None), (first, None))
         if name in PRODUCTS and len(given) == 2:
             mask = next((t for t in given if not t.requires_grad), None)
             if masked is not None and masked.normalised and mask is not None:  # hidden once more, and really
                 self._open = [row for row in self._open if row[-1] is not masked]
+            elif masked is not None and masked.normalised and out.numel() > scores.numel():
+                self._used.add(masked)  # with values that have features; those of an entropy have the same shape
             elif (
                 masked is None
                 and mask is not None
@@ -120,7 +126,7 @@ class Weighing:
         """Line of a mask that was multiplied with scores before their softmax. Waits for the device."""
         for shape, axis, found in self._open:
             mask = found.mask.detach()
-            if mask.ndim > len(shape) or not bool(((mask == 0) | (mask == 1)).all()):
+            if found not in self._used or mask.ndim > len(shape) or not bool(((mask == 0) | (mask == 1)).all()):
                 continue
             whole = mask.float().expand(shape)
             rows = whole.amax(axis) > whole.amin(axis)

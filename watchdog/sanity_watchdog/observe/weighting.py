@@ -1,4 +1,4 @@
-"""Class weights of loss calls beside the labels that come."""
+"""Class weights of loss calls, or by which their values are multiplied, beside the labels that come."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -40,6 +40,7 @@ class WeightingWatch(Observer):
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, tuple[float, ...]], _Seen] = {}
+        self._by_hand: dict[str, Tensor] = {}
         self._judged = True
 
     def start(self, run: Run, at: Moment) -> None:
@@ -59,6 +60,10 @@ class WeightingWatch(Observer):
 
     def _by_class(self, at: Moment, call: LossCall) -> None:
         weight: Any = call.arguments.get("weight")
+        if weight is None:
+            if call.weights is not None and is_plain(call.weights) and len(self._by_hand) < LINES:
+                self._by_hand.setdefault(call.where, call.weights.detach().clone())
+            weight = self._by_hand.get(call.where)
         target = call.target
         if not is_plain(weight) or target.dtype not in LABELS or not 1 < weight.numel() <= MOST_CLASSES:
             return
