@@ -129,7 +129,7 @@ class FollowingMode(TorchFunctionMode):
         call.origin, call.head, call.cosine, call.logs = fact.origin, fact.head, fact.cosine, fact.logs
         target = self._lineage.of(call.target)
         call.classes, call.rows, call.outside = fact.classes, target.rows, call.followed and not target.data
-        call.given = call.followed and not (target.made and fact.made)
+        call.given = call.followed and isinstance(call.target, torch.Tensor) and not (target.made and fact.made)
         call.pairs = self._lineage.compared(call.input, call.target)
 
 

@@ -81,10 +81,8 @@ class LikenessWatch(Observer):
 
 def _counts(at: Moment, call: LossCall, loss: Tensor | None) -> bool:
     """Is this call a part of the step's loss, and is anything behind it trained?"""
-    value, held = (
-        call.value,
-        {id(p): g.get("lr") for o in at.run.optimizers for g in o.param_groups for p in g["params"]},
-    )
+    value = call.value
+    held = {id(p): g.get("lr") for o in at.run.optimizers for g in o.param_groups for p in g["params"]}
     behind = set(nodes(loss)) if loss is not None and at.run.automatic else set()
     if value.grad_fn is None or (0 < len(behind) < MOST and value.grad_fn not in behind):
         return False
