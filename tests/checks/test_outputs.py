@@ -54,6 +54,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, replace(LOGITS, value=-0.4)),
     (impossible_loss, replace(BINARY, value=-12.0)),
     (impossible_loss, replace(LOGITS, value=0.2, perfect=0.5)),
+    (impossible_loss, replace(LOGITS, value=49.0, perfect=55.0, mass=512.0, reduction="sum")),
     (impossible_loss, replace(REGRESSION, value=-1.0)),
     (impossible_loss, replace(LOGITS, negated=True)),
     (impossible_loss, Likelihood(function="Normal.log_prob", where="train.py:31", value=-2.1)),
@@ -86,6 +87,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, replace(LOGITS, value=0.0)),
     (impossible_loss, replace(LOGITS, value=0.4999, perfect=0.5)),
     (impossible_loss, replace(LOGITS, value=0.495, perfect=0.5, dtype="bfloat16")),
+    (impossible_loss, replace(LOGITS, value=49.0, perfect=55.0, mass=512.0, reduction="sum", dtype="bfloat16")),
+    (impossible_loss, replace(BINARY, value=3.0, perfect=3.5, terms=64.0, reduction="sum", dtype="bfloat16")),
     (impossible_loss, REGRESSION),
 ]
 

@@ -35,6 +35,9 @@ HALF_LOG_ERROR = 0.1
 """Largest logsumexp of log-probabilities in half precision; what is further off was multiplied by something."""
 ROUNDING = 1e-3
 """Relative; float32 sums of a batch differ by less."""
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
+FLOAT_EPS = 2.0**-20
+"""Of float32, with room for sums over many terms."""
 
 
 @check("WD106", "unused-outputs", Severity.WARNING, LabelHistory, implied_by=("WD105", "WD110"))
@@ -176,7 +179,8 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **Limits.** Of losses written by hand only the sign of log-likelihoods, overlaps, such errors and that divergence is
     judged, in the first step, where sums, means and numbers as factors are all that stands between them and the loss.
 
-    **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets.
+    **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets. For the same reason a
+    ``kl_div`` is negative only where its input is no log-probabilities, which is ``wrong-loss-input``.
     """
     if seen.negated:
         likely = isinstance(seen, Likelihood) and not seen.distance
@@ -206,7 +210,7 @@ def impossible_loss(seen: LossSeen) -> Findings:
     bound = 0.0 if isinstance(seen, DistanceLoss) else getattr(seen, "perfect", math.nan)
     if math.isnan(bound) or math.isnan(seen.value) or _is_weighted(seen):
         yield Skip("no loss with a known bound")
-    elif seen.value < bound - ROUNDING * max(1.0, abs(bound), abs(seen.value)) * EPS_FACTOR.get(seen.dtype, 1.0):
+    elif seen.value < bound - _rounding(seen, bound):
         yield impossible_loss.alert(
             seen,
             f"{seen.function} is {seen.value:.4g}; the best possible prediction costs {bound:.4g}",
@@ -215,6 +219,13 @@ def impossible_loss(seen: LossSeen) -> Findings:
             where=seen.where,
             evidence={"value": seen.value, "bound": bound},
         )
+
+
+def _rounding(seen: LossSeen, bound: float) -> float:
+    """By how much the value may lie off: each term is rounded to its own size, and each row's softmax to that of 1."""
+    size = max(abs(bound), abs(seen.value))
+    terms = max(size, getattr(seen, "terms", 0.0)) + getattr(seen, "mass", 0.0)
+    return max(ROUNDING * EPS_FACTOR.get(seen.dtype, 1.0) * max(1.0, size), 2 * EPS.get(seen.dtype, FLOAT_EPS) * terms)
 
 
 def _is_weighted(seen: LossSeen) -> bool:

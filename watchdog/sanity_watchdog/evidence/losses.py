@@ -120,6 +120,7 @@ class SoftmaxLoss(LossSeen):
         itself: where the scores are those of a batch with itself, what a sample's score with itself is: its ``label``,
             or an open ``rival`` of it that is always the highest; else empty.
         perfect: what the best possible scores would cost with these targets, as the call reports it.
+        mass: weight of all targets that its value is a sum or mean over: 1 for a plain mean, their number for a sum.
     """
 
     classes: int
@@ -135,6 +136,7 @@ class SoftmaxLoss(LossSeen):
     repeated: bool = False
     itself: str = ""
     perfect: float = math.nan
+    mass: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +147,7 @@ class BinaryLoss(LossSeen):
         logits: does it apply the sigmoid itself?
         zeros: share of exact zeros in the first argument. edges: share that equals one of its extremes.
         perfect: what the best possible scores would cost with these targets, as the call reports it.
+        terms: sizes of the terms that it adds up, as the call reduces; 0 where they have one sign.
         together: largest sum of the targets along the last axis.
     """
 
@@ -152,6 +155,7 @@ class BinaryLoss(LossSeen):
     zeros: float = 0.0
     edges: float = 0.0
     perfect: float = math.nan
+    terms: float = 0.0
     together: float = math.nan
 
 
@@ -165,7 +169,6 @@ class DivergenceLoss(LossSeen):
         sum_error: the same for plain sums and 1.
         target_low, target_high: extremes of the targets.
         log_target: are the targets meant to be log-probabilities?
-        perfect: what the best possible input would cost, as the call reports it.
     """
 
     log_error: float = math.nan
@@ -173,7 +176,6 @@ class DivergenceLoss(LossSeen):
     target_low: float = math.nan
     target_high: float = math.nan
     log_target: bool = False
-    perfect: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -94,6 +94,14 @@ def binary_cross_entropy(
     )
 
 
+def binary_terms(z: Tensor, y: Tensor, weight: Tensor | None, pos_weight: Tensor | None) -> Tensor:
+    """Sizes of the two terms that binary cross entropy adds for scores ``z`` and targets ``y``: (1 - y) z, and minus
+    the logarithm of the sigmoid, which the weight of positives multiplies."""
+    own = 1.0 if pos_weight is None else 1 + (pos_weight.detach().float() - 1) * y
+    terms = ((1 - y) * z).abs() + own * torch.nn.functional.softplus(-z)
+    return (terms if weight is None else terms * weight.detach().float()).abs()
+
+
 def kl_div(target: Tensor, reduction: str = "mean", log_target: bool = False) -> Reference:
     """References of ``kl_div`` whose last axis is the distribution; the best constant is one for all rows."""
     t = target.detach().float()

@@ -148,6 +148,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             repeated=facts.repeated,
             itself=self_pairs.role(values),
             perfect=get("perfect", math.nan if facts.soft or facts.smoothing else 0.0),
+            mass=values["if_uniform"] / math.log(values["k"]) if "if_uniform" in values and values["k"] > 1 else 0.0,
             **common,
         )
     if facts.kind == "binary" and "zeros" in values:
@@ -157,6 +158,7 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             zeros=values["zeros"],
             edges=values["edges"],
             perfect=get("perfect", 0.0),
+            terms=get("terms", 0.0),
             together=get("together", math.nan),
             **common,
         )
@@ -167,7 +169,6 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             target_low=values["label_low"],
             target_high=values["label_high"],
             log_target=facts.log_target,
-            perfect=values["perfect"],
             **common,
         )
     if facts.kind == "distance" and "label_low" in values:

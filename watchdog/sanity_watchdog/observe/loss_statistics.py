@@ -13,8 +13,6 @@ from .calls import LossCall
 
 MASKED = -9e3
 """Scores at or below this are closed classes (masks use -1e4, -1e9 or -inf), not opinions."""
-ANOTHER_AXIS = 0.1
-"""By how much less the logsumexp of another axis must be off: that is the distribution's. Half formats reach 0.05."""
 LARGE, NEVER = 1e3, -1e30
 """Open scores beyond ``LARGE`` show a scale at which -1e4 is a score like others."""
 CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
@@ -255,6 +253,9 @@ def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbe
     if target.numel() <= bounded.LIMIT:
         weights = options.get("weight"), options.get("pos_weight")
         numbers |= _references(expected.binary_cross_entropy(target, *weights, _reduction(call)))
+        if call.name != "binary_cross_entropy":
+            sizes = expected.binary_terms(z, y, *weights)
+            numbers["terms"] = sizes.sum() if _reduction(call) == "sum" else sizes.mean()
     rate = y.mean()
     numbers |= {"targets": _number(target.numel(), target), "seen": loss.mean()}
     if call.origin is not None and call.origin.axis is not None:
@@ -274,7 +275,6 @@ def _divergence(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
     sums = torch.stack([(w.sum(-1) - 1).abs().amax() for w in whole])
     numbers = ends(scores) | ends(target, "label_") | {"log_error": logs.amin(), "sum_error": sums.amin()}
     numbers |= _references(expected.kl_div(t, _reduction(call)))
-    numbers["perfect"] = torch.where(logs[-1] - logs.amin() > ANOTHER_AXIS, math.nan, numbers["perfect"])
     loss = (expected.xlogx(t) - t * z).sum(-1)
     uniform = (expected.xlogx(t).sum(-1) + math.log(z.shape[-1]) * t.sum(-1)).mean()
     numbers |= {"row_log_error": logs[z.ndim - 1], "rows": _number(loss.numel(), z)}
