@@ -66,6 +66,15 @@ def test_steps_between_samples_of_a_settled_run_are_at_rest() -> None:
     assert (dog.summary.batches, dog.summary.attempts) == (STEPS, STEPS)
 
 
+def test_rest_goes_on_across_epochs() -> None:
+    assert resting(SanityWatchdog(fail_on=None), batches=7) == RESTING
+    assert resting(SanityWatchdog(fail_on=None), batches=1) == RESTING
+
+
+def test_the_first_epochs_are_told() -> None:
+    assert resting(SanityWatchdog(fail_on=None), batches=22) == [n for n in RESTING if n % 22 or n >= 4 * 22]
+
+
 class Many(Classifier):
     """A network of which each batch of a run can do something else."""
 
@@ -150,6 +159,12 @@ class Decays(Many):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
+class DecaysByEpochs(Many):
+    def configure_optimizers(self) -> Any:
+        optimizer: Any = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)]
+
+
 class Overwrites(Decays):
     def other(self, batch: Any, batch_idx: int) -> Any:
         self.rate(1e-4)
@@ -172,6 +187,15 @@ class Twice(Classifier):
 CASES: dict[str, tuple[type[L.LightningModule], dict[str, Any]]] = {
     "healthy": (Classifier, {}),
     "short epochs": (Classifier, {"batches": 7}),
+    "epochs of one batch": (Classifier, {"batches": 1}),
+    "accumulating over short epochs": (Classifier, {"batches": 7, "accumulate_grad_batches": 3, "max_steps": 120}),
+    "validating after each short epoch": (Classifier, {"batches": 7, "limit_val_batches": 1}),
+    "decays by short epochs": (DecaysByEpochs, {"batches": 7}),
+    "decays by epochs of one batch": (DecaysByEpochs, {"batches": 1}),
+    "by hand in short epochs": (ByHand, {"batches": 7}),
+    "spike in short epochs": (Spike, {"batches": 7}),
+    "raises in short epochs": (Raises, {"batches": 7}),
+    "no rate in short epochs": (NoRate, {"batches": 7}),
     "accumulating": (Classifier, {"accumulate_grad_batches": 3, "max_steps": 120}),
     "validating": (Classifier, {"limit_val_batches": 2, "val_check_interval": 45}),
     "by hand": (ByHand, {}),

@@ -58,7 +58,7 @@ class StepHooks(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._epoch_begins |= not batch_idx
-            if watch.resting and not self._epoch_begins:
+            if watch.resting and (watch.knows_epochs or not self._epoch_begins):
                 self._rest(watch)
             if watch.now.sampled:
                 around = functools.partial(watch.around_step, batch)
@@ -73,6 +73,7 @@ class StepHooks(Callback):
         if all(getattr(kind, name) is getattr(StepHooks, name) and name not in own for name in AT_REST):
             self._row = row = watch.row()
             if row is not None:
+                self._epoch_begins = False
                 self._places = row.places({name: getattr(self, name) for name in AT_REST}, self._row_over)
                 own.update(self._places)
 
@@ -148,9 +149,11 @@ class StepHooks(Callback):
 
     @harmless
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        if self._row is not None and self._row.epoch_ends():
+            return
         self._wake(trainer)
         if self._watch is not None:
-            self._watch.tell("epoch_end")
+            self._watch.epoch_end()
 
     # -- validation
 

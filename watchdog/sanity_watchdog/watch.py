@@ -18,7 +18,7 @@ from .observe.moment import Moment
 from .observe.observer import Observer
 from .observe.row import Row
 from .observe.run import Run
-from .observe.sampling import PATIENCE, SETTLED, Pace
+from .observe.sampling import EPOCHS, PATIENCE, SETTLED, Pace
 from .policy import SanityCheckFailed
 
 
@@ -48,6 +48,7 @@ class Watch:
         self._steps_per_batch = 1
         self._batch_attempts = 0
         self._settled = False
+        self._epochs = 0
         self._pace = Pace(run.every_n_steps, run.world > 1)
         self._hooks = Hooks(observers)
         self._delivery = Delivery(logger, lambda seen: self._with_ranks(lambda ranks: ranks.keep(seen)))
@@ -95,13 +96,23 @@ class Watch:
         now.step, now.epoch, now.batch, now.attempt, now.data = step, epoch, self.batches, self.attempts, batch
         now.idle = self._pace.idle(self.attempts, self.batches)
 
+    @property
+    def knows_epochs(self) -> bool:
+        """Have there been so many that nobody has to be told any more of one's beginning?"""
+        return self._epochs >= EPOCHS
+
+    def epoch_end(self) -> None:
+        """A training epoch is done."""
+        self._epochs += 1
+        self.tell("epoch_end")
+
     def row(self) -> Row | None:
         """A row of steps at rest that begins with the present one, if that may be."""
         if self.assembly is not None or modes():
             return None
         who = self._hooks.at_rest()
         same = [partial(self._same, o) for o in who if type(o).same_step is not Observer.same_step]
-        row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same)
+        row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same, self.knows_epochs)
         return row if all(self._call(o, o.may_rest, self.now, row) is True for o in who) else None
 
     def _same(self, observer: Observer, optimizer: Any) -> bool:
@@ -116,7 +127,8 @@ class Watch:
         first = self.batches
         self.batches += len(row.losses)
         self.attempts += row.steps
-        self._at(None, step, epoch)
+        self._epochs += len(row.epochs)
+        self._at(None, step, self.now.epoch + sum(n < len(row.losses) for n in row.epochs))
         self.now.batch = self.batches - 1
         self.tell("rested", first, row)
         if batch is not None:

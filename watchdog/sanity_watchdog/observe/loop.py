@@ -13,6 +13,7 @@ from ..evidence.loop import GraphsKept, Progress
 from .membership import SHARDED
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
+from .row import Row
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner
@@ -93,6 +94,9 @@ class LoopObserver(Observer):
         if at.sampled or at.batch + 1 in TELLING or (self._fresh and not (self._stepped and self._backwards)):
             self._fresh = False
             self._tell(at, at.batch + 1)
+
+    def rested(self, at: Moment, first: int, row: Row) -> None:
+        self._epochs += len(row.epochs)
 
     def epoch_end(self, at: Moment) -> None:
         self._epochs += 1

@@ -25,19 +25,23 @@ class Row:
     Args:
         most: optimizer steps after which the row is over.
         same: called in turn with an optimizer that is about to step: does it step as it always did?
+        across: may it go on in the next epoch?
 
     Attributes:
         over: nothing is kept any more.
         losses: of the batches so far.
         ends: when they ended, in seconds of the monotonic clock.
         steps: optimizer steps so far, those of a batch that has not ended among them.
+        epochs: how many batches there were at the end of each epoch that has ended in it.
     """
 
-    def __init__(self, most: int, same: Sequence[Callable[[Optimizer], bool]]) -> None:
+    def __init__(self, most: int, same: Sequence[Callable[[Optimizer], bool]], across: bool = False) -> None:
         self.over = False
         self.losses: list[float] = []
         self.ends: list[float] = []
+        self.epochs: list[int] = []
         self.steps = 0
+        self._across = across
         self._most = most
         self._same = same
         self._hooks: Mapping[str, Hook] = {}
@@ -60,6 +64,12 @@ class Row:
                 hook(*args, **kwargs)
 
         return rests
+
+    def epoch_ends(self) -> bool:
+        """An epoch has ended; does the row go on?"""
+        if self._across and not self.over:
+            self.epochs.append(len(self.losses))
+        return self._across and not self.over
 
     def stepping(self, trainer: Any, module: Any, optimizer: Any) -> None:
         """What Lightning calls before an optimizer steps."""

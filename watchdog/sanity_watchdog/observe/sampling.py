@@ -11,6 +11,8 @@ PATIENCE = 64
 is sampled by batches."""
 SETTLED = 64
 """Batches and attempts after which observers look in samples only, but for what they need from every step."""
+EPOCHS = 4
+"""Epochs whose beginnings and ends are looked at, whatever comes; after those a row of steps at rest goes on across."""
 DENSE = max(EARLY)
 """Attempt after which samples come in pairs: where both see the same things, one of them is enough."""
 EVERY = 101

@@ -149,6 +149,8 @@ class ScheduleObserver(Observer):
         return not self._telling
 
     def rested(self, at: Moment, first: int, row: Row) -> None:
+        if row.epochs:
+            self._epochs, self._until = self._epochs + len(row.epochs), first + row.epochs[-1] - 1
         if self._telling:
             self._telling = False
             self._tell(at)
