@@ -64,6 +64,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
         impossible_loss,
         Likelihood(function="divergence from a fixed Gaussian", where="train.py:31", value=19.0, divergence=True),
     ),
+    (impossible_loss, Likelihood(function="clipped surrogate", where="train.py:31", value=0.02, surrogate=True)),
+    (impossible_loss, Likelihood(function="log-scale", where="train.py:31", value=-3.1, scale=True)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (unused_outputs, replace(IMAGENET, classes=10)),

@@ -161,7 +161,9 @@ def impossible_loss(seen: LossSeen) -> Findings:
     with its masks (Dice, IoU and Tversky by hand), or minus an error written by hand (squared, absolute, pinball), as
     all or as a plain term of its loss (a WARNING). Where another loss in it has its right sign, or several optimizers
     play, a difference is meant, and so may be minus a loss beside a term of another kind on the data. The divergence of
-    a Gaussian from a fixed one, known by its algebra or made by ``kl_divergence``, is told beside other losses as well.
+    a Gaussian from a fixed one, known by its algebra or made by ``kl_divergence``, is told beside other losses as well,
+    and so are the smaller side of PPO's clipped surrogate that is minimised, and a log-scale (of a learned variance, of
+    a flow's couplings) whose sign lets the loss fall with it and with the squares that it scales at once.
 
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.
@@ -176,32 +178,19 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **When to ignore.** Where a network shall get worse on purpose (unlearning, adversarial steps). Never else;
     likelihoods of densities, which may be negative, are not judged.
 
-    **Limits.** Of losses written by hand only the sign of log-likelihoods, overlaps, such errors and that divergence is
-    judged, in the first step, where sums, means and numbers as factors are all that stands between them and the loss.
+    **Limits.** Of losses written by hand only these are judged, in the first step, where sums, means and numbers as
+    factors are all that stands between them and the loss. The sign of a policy gradient without clipping is not known:
+    what weighs it may be a cost.
 
     **Sources.** Gibbs' inequality: cross entropy is at least the entropy of its targets. For the same reason a
     ``kl_div`` is negative only where its input is no log-probabilities, which is ``wrong-loss-input``.
     """
     if seen.negated:
-        likely = isinstance(seen, Likelihood) and not seen.distance
-        divergence = isinstance(seen, Likelihood) and seen.divergence
-        overlap = likely and seen.function == "overlap"
+        message, hint = _what_is_negated(seen)
         yield impossible_loss.alert(
             seen,
-            f"the step minimises minus a {seen.function}: codes run away from their prior"
-            if divergence
-            else "the step minimises an overlap with the batch's own masks: each step makes it smaller"
-            if overlap
-            else f"the step minimises {seen.function} of the batch's own data: each step makes them less likely"
-            if likely
-            else f"the step minimises minus {seen.function} ({-seen.value:.4g}): each step makes it worse",
-            hint="add it: loss = error + kl, with kl = -0.5 * (1 + logvar - mu**2 - logvar.exp()).sum(1).mean()"
-            if divergence
-            else "return 1 - overlap: the best is an overlap of 1"
-            if overlap
-            else "put a minus in front: a loss is minus the log-likelihood"
-            if likely
-            else "return the loss itself, not its negative",
+            message,
+            hint=hint,
             severity=Severity.WARNING,
             subjects=(seen.function,),
             where=seen.where,
@@ -226,6 +215,33 @@ def _rounding(seen: LossSeen, bound: float) -> float:
     size = max(abs(bound), abs(seen.value))
     terms = max(size, getattr(seen, "terms", 0.0)) + getattr(seen, "mass", 0.0)
     return max(ROUNDING * EPS_FACTOR.get(seen.dtype, 1.0) * max(1.0, size), 2 * EPS.get(seen.dtype, FLOAT_EPS) * terms)
+
+
+def _what_is_negated(seen: LossSeen) -> tuple[str, str]:
+    """What the step does, and what to do about it."""
+    if not isinstance(seen, Likelihood) or seen.distance:
+        message = f"the step minimises minus {seen.function} ({-seen.value:.4g}): each step makes it worse"
+        return message, "return the loss itself, not its negative"
+    if seen.divergence:
+        return (
+            f"the step minimises minus a {seen.function}: codes run away from their prior",
+            "add it: loss = error + kl, with kl = -0.5 * (1 + logvar - mu**2 - logvar.exp()).sum(1).mean()",
+        )
+    if seen.surrogate:
+        return (
+            "the step minimises the smaller of two clipped products, which is to be enlarged",
+            "put a minus in front: loss = -torch.min(ratio * advantage, clipped * advantage).mean()",
+        )
+    if seen.scale:
+        return (
+            "the loss falls with a log-scale, and with what it scales: nothing holds the two",
+            "turn its sign: error**2 * (-s).exp() + s, and -(log_prob(z) + s.sum(1)) for z = x * s.exp()",
+        )
+    if seen.function == "overlap":
+        message = "the step minimises an overlap with the batch's own masks: each step makes it smaller"
+        return message, "return 1 - overlap: the best is an overlap of 1"
+    message = f"the step minimises {seen.function} of the batch's own data: each step makes them less likely"
+    return message, "put a minus in front: a loss is minus the log-likelihood"
 
 
 def _is_weighted(seen: LossSeen) -> bool:

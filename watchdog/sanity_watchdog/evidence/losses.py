@@ -201,12 +201,15 @@ class Likelihood(LossSeen):
     """A log-likelihood of the batch's own data that the step minimises; ``value`` is the step's loss.
 
     ``divergence``: it is minus the divergence of a Gaussian from a fixed one instead. ``distance``: it is minus an
-    error written by hand, and ``value`` minus the step's loss.
+    error written by hand, and ``value`` minus the step's loss. ``surrogate``: it is the smaller side of PPO's clipped
+    surrogate. ``scale``: it is a log-scale with which what it scales falls as well.
     """
 
     negated: bool = True
     divergence: bool = False
     distance: bool = False
+    surrogate: bool = False
+    scale: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

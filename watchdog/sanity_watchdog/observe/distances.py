@@ -38,12 +38,12 @@ class Distances:
             self._multiples.put(out, (found[0], -found[1]))
         elif name == "abs" or name in NORMS:
             return "absolute error" if name == "abs" else "norm of the error", 1
-        elif _squares(name, args):
+        elif squares(name, args):
             return "squared error", 1
         elif name in SCALES and len(args) > 1:
             self._scale(name, args, inputs, found, out)
         elif (name in EXTREMES or name == "where") and _are_opposite([k for k in known if k is not None]):
-            return "pinball loss", _one_sign(out.detach())
+            return "pinball loss", one_sign(out.detach())
         return "", 0
 
     def _scale(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], found: Multiple, out: Tensor) -> None:
@@ -53,7 +53,7 @@ class Distances:
             return
         factor = factors[0]
         if isinstance(factor, Tensor):
-            sign = 0 if factor.requires_grad else _one_sign(factor.detach())
+            sign = 0 if factor.requires_grad else one_sign(factor.detach())
         else:
             number = float(factor) if isinstance(factor, (int, float)) else math.nan
             sign = (number > 0) - (number < 0)
@@ -65,7 +65,7 @@ def _are_opposite(chosen: list[Multiple]) -> bool:
     return len(chosen) == 2 and chosen[0][0] is chosen[1][0] and chosen[0][1] == -chosen[1][1]
 
 
-def _squares(name: str, args: tuple[Any, ...]) -> bool:
+def squares(name: str, args: tuple[Any, ...]) -> bool:
     power = args[1] if len(args) > 1 else None
     return (
         name == "square"
@@ -74,7 +74,7 @@ def _squares(name: str, args: tuple[Any, ...]) -> bool:
     )
 
 
-def _one_sign(values: Tensor) -> int:
+def one_sign(values: Tensor) -> int:
     """1 where nothing is below 0, -1 where nothing is above it, 0 where neither is certain."""
     if not 0 < values.numel() <= MOST:
         return 0

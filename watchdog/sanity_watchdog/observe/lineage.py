@@ -168,7 +168,7 @@ class Lineage:
             if self._trace.culprits is not None:
                 self._trace.culprits.note(name, inputs, out)
             self.overlaps.follow(name, inputs, out)
-            self.signs.follow(name, args, inputs, out, "alpha" not in kwargs)
+            self.signs.follow(name, args, kwargs, inputs, out)
             self._totals.follow(name, args, inputs, out)
             self._picked.follow(name, inputs, out)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):

@@ -17,13 +17,16 @@ from .calls import LossCall, Marks, Trace
 from .cosines import Cosines
 from .distances import Distances
 from .gaussians import Gaussians
+from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .operations import VIEWS
 from .site import user_line
+from .surrogates import Surrogates
 
 JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
 """Losses that nobody enlarges for the batch's own targets."""
+NEVER_NEGATIVE = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES)
 KEEPS = VIEWS | {
     *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),
     *("cat", "stack", "hstack", "diagonal", "diag", "trace"),
@@ -49,8 +52,8 @@ class Term:
     Attributes:
         function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
         where: the user's line. call: the loss call, None for what is written by hand. distance: is it an error by hand?
-        certain: is the other sign a fault, whatever else is meant? divergence: also beside a loss of the right sign?
-        attracts: is it the cosine between two outputs that both are trained?
+        certain: is the other sign a fault, whatever else is meant? divergence: of a Gaussian from a fixed one?
+        attracts: is it the cosine between two outputs that both are trained? surrogate: PPO's clipped surrogate?
     """
 
     function: str
@@ -60,11 +63,17 @@ class Term:
     distance: bool = False
     divergence: bool = False
     attracts: bool = False
+    surrogate: bool = False
 
     @property
     def is_loss(self) -> bool:
         """May it be weighed by sample, and enlarged beside objectives of other kinds?"""
         return self.distance or self.call is not None
+
+    @property
+    def always(self) -> bool:
+        """Is its sign known beside a loss of the right sign as well?"""
+        return self.divergence or self.surrogate
 
 
 Terms = Mapping[Term, int]
@@ -82,6 +91,8 @@ class Signs:
         self._gaussians = Gaussians()
         self._distances = Distances(self.is_given)
         self._logsums = LogSums()
+        self._surrogates = Surrogates()
+        self._scales = LogScales(self._is_error)
         self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
@@ -98,14 +109,21 @@ class Signs:
     def wrong(self, loss: Tensor) -> list[Term]:
         """Those of the wrong sign in ``loss``, if none has the right one: else a difference is meant.
 
-        A divergence from a fixed Gaussian is told where all else has its right sign: nobody enlarges it. What the step
-        has used in yet another way is left out: there it may have its right sign.
+        A divergence from a fixed Gaussian and PPO's surrogate are told where all else has its right sign: nobody wants
+        theirs. What the step has used in yet another way is left out: there it may have its right sign.
         """
         terms = self.of(loss)
         wrong = [t for t, sign in terms.items() if sign < 0 and t.certain and t not in self._ended]
-        if any(sign > 0 and not t.divergence and not t.attracts for t, sign in terms.items()):
-            return [t for t in wrong if t.divergence]
+        if any(sign > 0 and not t.always and not t.attracts for t, sign in terms.items()):
+            return [t for t in wrong if t.always]
         return [t for t in wrong if not t.divergence] or wrong
+
+    def falling(self, loss: Tensor) -> list[str]:
+        """Lines of log-scales with which ``loss`` falls twice."""
+        return self._scales.falling(loss)
+
+    def _is_error(self, tensor: Tensor) -> bool:
+        return any(call.value is tensor and call.name in NEVER_NEGATIVE for call in self._trace.calls)
 
     def pulled(self, loss: Tensor) -> list[Term]:
         """The cosines that ``loss`` enlarges, if it consists of nothing else."""
@@ -132,10 +150,18 @@ class Signs:
         """``result`` of a function grows with the fit to the batch's own data."""
         self._terms.put(result, {Term(function, user_line()): -1})
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor, plain: bool = True) -> None:
-        """An operation has run; ``plain``: without options that change what it does to a sign."""
+    def follow(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], out: Tensor
+    ) -> None:
+        """An operation has run."""
+        plain = "alpha" not in kwargs  # without an option that changes what it does to a sign
+        if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
+            self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})
+            return
         if not out.requires_grad:
             return
+        if plain:
+            self._scales.follow(name, args, inputs, out)
         divergence = self._gaussians.follow(name, args, out) if plain else 0
         known = [self.of(t) for t in inputs]
         if any(known):

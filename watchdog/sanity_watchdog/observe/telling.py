@@ -39,8 +39,13 @@ class Telling:
                 term.call.flipped = True
             else:
                 value = float(loss.detach().sum()) * (-1 if term.distance else 1)
-                made = partial(Likelihood, divergence=term.divergence, distance=term.distance)
+                made = partial(Likelihood, divergence=term.divergence, distance=term.distance, surrogate=term.surrogate)
                 at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
+
+        for where in self._signs.falling(loss)[:1]:
+            at.emit(
+                Likelihood(function="log-scale", where=where, value=float(loss.detach().sum()), scale=True, **at.tags())
+            )
 
     def end(self, at: Moment) -> None:
         """Say whether all that the step did was to pull outputs together: other backward passes may push them apart."""

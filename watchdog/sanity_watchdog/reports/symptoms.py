@@ -29,6 +29,8 @@ SYMPTOMS = {
         dice loss is negative, above 1 or does not fall: WD103
         KL term of the VAE is negative, loss goes to minus infinity: WD108
         log_prob gets more and more negative, forgot the minus, ELBO falls: WD108
+        flow collapses, log-det or log variance has the wrong sign: WD108
+        PPO gets worse and worse, reward falls while the surrogate loss falls: WD108
         ctc_loss is negative or zero, or predicts only blanks: WD103 WD105
         head still has 1000 outputs, my data has 10 classes: WD106
     """),
