@@ -45,6 +45,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(Resting(name="", kind="Net"),), modules=5)),
     (eval_mode, TrainingModes(resting=(Resting(name="net", kind="Sequential"), BATCH_NORM), modules=5)),
     (eval_mode, TrainingModes(resting=(BATCH_NORM,), modules=5)),
+    (eval_mode, TrainingModes(resting=(replace(BATCH_NORM, fresh=True), replace(BATCH_NORM, name="a")), modules=5)),
     (extreme_dropout, Dropouts(rates=(("net.2", 0.99), ("net.4", 0.5), ("net.6", 0.95)))),
     (extreme_dropout, Dropouts(rates=(("net.2", float("nan")),))),
     (extreme_dropout, Dropouts(calls=(CALL,), stage="validation")),

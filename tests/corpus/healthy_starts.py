@@ -13,6 +13,7 @@ from torch.optim import lr_scheduler as lrs
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, healthy
+from .parts import cnn, images
 
 
 @healthy
@@ -108,3 +109,36 @@ def one_batch_an_epoch_on_one_cycle() -> Run:
             return [optimizer], [lrs.OneCycleLR(optimizer, 0.2, total_steps=200)]
 
     return Cycle(), loader(*blobs(), batch_size=256), {"max_epochs": 60, "max_steps": -1}
+
+
+@healthy
+def frozen_statistics_whose_weights_learn() -> Run:
+    class Frozen(Classifier):
+        def train(self, mode: bool = True) -> Any:
+            super().train(mode)
+            for layer in self.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.eval()
+            return self
+
+    module, (x, y) = Frozen(cnn()), images()
+    with torch.no_grad():
+        for _ in range(20):
+            module.net(x[:64])
+    return module.train(), loader(x, y), {}
+
+
+@healthy
+def statistics_folded_into_weights_and_biases() -> Run:
+    module, (x, y) = Classifier(cnn()), images()
+    with torch.no_grad():
+        for _ in range(20):
+            module.net(x[:64])
+        for layer in module.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                layer.weight.div_((layer.running_var + layer.eps).sqrt())
+                layer.bias.sub_(layer.running_mean * layer.weight)
+                layer.running_mean.zero_()
+                layer.running_var.fill_(1.0)
+                layer.eval()
+    return module, loader(x, y), {}

@@ -44,6 +44,30 @@ def preview_that_forgets_to_return_to_training(fixed: bool) -> Run:
     return Previews(dropped()), loader(*blobs()), {}
 
 
+@fault("WD504")
+def new_normalisation_held_in_eval_mode(fixed: bool) -> Run:
+    class Held(Classifier):
+        def on_train_epoch_start(self) -> None:
+            for layer in self.modules():
+                if isinstance(layer, nn.BatchNorm2d) and not fixed:
+                    layer.eval()
+
+    return Held(cnn()), loader(*images()), {}
+
+
+@fault("WD504")
+def statistics_frozen_without_pretrained_weights() -> Run:
+    class Frozen(Halves):
+        def train(self, mode: bool = True) -> Any:
+            super().train(mode)
+            for layer in self.backbone.modules():
+                if isinstance(layer, nn.BatchNorm2d):
+                    layer.eval()
+            return self
+
+    return Frozen().train(), loader(*images()), {}
+
+
 class Functional(nn.Module):
     """Dropout as a function."""
 

@@ -95,8 +95,15 @@ def test_an_overridden_train_is_named() -> None:
     assert "HeldBack overrides train()" in str(alert.hint)
 
 
+def pretrained(module: Parts) -> Parts:
+    """With statistics of data."""
+    with torch.no_grad():
+        module.backbone(3 * torch.randn(64, 20) + 1)
+    return module
+
+
 def healthy_held_norm() -> Classifier:
-    module = HeldBack()
+    module = pretrained(HeldBack())
     module.held = "backbone.1"
     return module.train()
 
@@ -109,6 +116,12 @@ def healthy_held_and_frozen() -> Classifier:
 
 def healthy_never_held() -> Classifier:
     return HeldBack()  # nothing calls train()
+
+
+def healthy_folded_norm() -> Classifier:
+    module = Parts()
+    module.backbone[1].eval().bias.data.normal_()  # an affine layer that statistics were folded into
+    return module
 
 
 def healthy_frozen() -> Classifier:
@@ -125,7 +138,7 @@ def healthy_frozen_norm() -> Classifier:
 
 
 def healthy_norm_alone() -> Classifier:
-    module = Parts()
+    module = pretrained(Parts())
     module.backbone[1].eval()
     return module
 
@@ -166,6 +179,13 @@ def test_what_is_done_on_purpose_is_quiet(make: Any) -> None:
     dog = watched(make(), max_steps=4)
     assert "WD504" not in codes(dog)
     assert "WD504" in dog.summary.judged
+
+
+def test_a_new_norm_alone_is_named() -> None:
+    module = Parts()
+    module.backbone[1].eval()
+    (alert,) = only(watched(module, max_steps=4))
+    assert (alert.severity, alert.subjects) == (Severity.WARNING, ("backbone.1",))
 
 
 class FlipsAt(Classifier):

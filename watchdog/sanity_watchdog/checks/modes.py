@@ -35,7 +35,8 @@ def eval_mode(seen: TrainingModes) -> Findings:
     **What it sees.** At the first and at sampled optimizer steps: modules in eval mode whose parameters that optimizer
     trains and that received gradients. Frozen parameters, modules outside the optimizer and teachers do not count; nor
     does a normalisation layer whose own weights are frozen, or a single layer that is switched off while everything
-    around it trains (INFO). It is an ERROR for the whole module, or after a flip during the run.
+    around it trains (INFO; a WARNING for normalisation layers whose statistics, mean 0 and variance 1, weights and
+    biases are still those of new layers). It is an ERROR for the whole module, or after a flip during the run.
 
     **Why it matters.** Dropout is off and BatchNorm normalises with statistics that never follow the weights: the model
     is trained as another one than the code says.
@@ -51,7 +52,7 @@ def eval_mode(seen: TrainingModes) -> Findings:
         self.eval(); self.draw_sample()                 # before: every later step trains in eval mode
         self.eval(); self.draw_sample(); self.train()   # after
 
-    **When to ignore.** Where a backbone is fine-tuned with frozen statistics on purpose.
+    **When to ignore.** Where a backbone is fine-tuned with frozen statistics on purpose: those of pretrained weights.
 
     **Limits.** A mode that is switched back before the optimizer steps is not seen.
 
@@ -60,6 +61,15 @@ def eval_mode(seen: TrainingModes) -> Findings:
     together = [r for r in seen.resting if not r.alone]
     if together:
         yield from _resting(seen, together)
+    elif fresh := [r for r in seen.resting if r.fresh]:
+        yield eval_mode.alert(
+            seen,
+            f"{_count(len(fresh), 'layer')} in eval mode with the statistics that a new layer has: nothing is normalised",
+            hint=_back(fresh, True),
+            subjects=[r.name for r in fresh],
+            evidence={"layers": len(fresh)},
+            severity=Severity.WARNING,
+        )
     elif seen.resting:
         names = [r.name for r in seen.resting]
         yield eval_mode.alert(

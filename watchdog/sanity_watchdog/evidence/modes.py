@@ -16,6 +16,7 @@ class Resting:
         alone: a single layer, switched off while everything around it trains.
         flipped: it was seen in training mode before.
         override: class of it, or of a module around it, that has a ``train`` of its own; empty for none.
+        fresh: a normalisation layer whose statistics, weight and bias are still those that it was made with.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Resting:
     alone: bool = False
     flipped: bool = False
     override: str = ""
+    fresh: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

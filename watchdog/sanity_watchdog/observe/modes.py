@@ -1,18 +1,21 @@
 """Looks at the modes in which modules train."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.optim import Optimizer
 
+from ..evidence.base import Evidence
 from ..evidence.modes import Resting, TrainingModes
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer, in_samples
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 
 WATCHED = 64
@@ -51,6 +54,7 @@ class ModeObserver(Observer):
         self._before: list[bool] = []
         self._since: int | None = None
         self._targets = False
+        self._fresh: set[str] | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         index = {}
@@ -89,15 +93,33 @@ class ModeObserver(Observer):
         outermost = (i for i in sorted(resting & learning) if self._parents[i] not in resting)
         found = tuple(self._describe(i) for i in outermost)
         since = (at.step if self._since is None else self._since) if any(r.flipped for r in found) else None
-        at.emit(
-            TrainingModes(
-                resting=tuple(r for r in found if r.layers or not r.alone),
-                modules=len(learning),
-                since=since,
-                targets=self._targets,
-                **at.tags(),
-            )
+        seen = TrainingModes(
+            resting=tuple(r for r in found if r.layers or not r.alone),
+            modules=len(learning),
+            since=since,
+            targets=self._targets,
+            **at.tags(),
         )
+        self._ask_whether_used(at, seen)
+
+    def _ask_whether_used(self, at: Moment, seen: TrainingModes) -> None:
+        """Have the layers that rest alone ever seen a batch, or loaded anything?"""
+        first = self._fresh is None
+        names = [r.name for r in seen.resting if r.alone and (first or r.name in (self._fresh or ()))]
+        modules = dict(zip(self._names, self._modules, strict=True))
+        asked = {name: modules[name] for name in names[:WATCHED] if _has_statistics(modules[name])}
+        if not asked:
+            self._fresh = set()
+            at.emit(seen)
+            return
+        with torch.no_grad():
+            changes = {name: _changes(layer, first) for name, layer in asked.items()}
+
+        def read(values: Mapping[str, Tensor]) -> Iterable[Evidence]:
+            fresh = self._fresh = {name for name in asked if not float(values[name])}
+            yield replace(seen, resting=tuple(replace(r, fresh=r.name in fresh) for r in seen.resting))
+
+        at.ask(changes, read)
 
     def _learning(self, held: set[int]) -> set[int]:
         """Modules with parameters, their own or deeper ones, that have a gradient and are in the optimizer."""
@@ -130,6 +152,20 @@ class ModeObserver(Observer):
         while i >= 0:
             yield self._modules[i]
             i = self._parents[i]
+
+
+def _has_statistics(layer: nn.Module) -> bool:
+    running = [getattr(layer, name, None) for name in ("running_mean", "running_var")]
+    return isinstance(layer, _NormBase) and all(is_plain(t) and t.numel() for t in running)
+
+
+def _changes(layer: Any, start: bool) -> Tensor:
+    """How far its statistics are from their initial values; at the ``start`` also its bias and its varying weight."""
+    found = [layer.running_mean.abs().amax(), (layer.running_var - 1).abs().amax()]
+    if start:
+        found += [layer.bias.abs().amax()] if is_plain(layer.bias) else []
+        found += [layer.weight.amax() - layer.weight.amin()] if is_plain(layer.weight) else []
+    return torch.stack([one.float() for one in found]).amax()
 
 
 def _has_own_train(module: nn.Module) -> bool:
