@@ -64,7 +64,7 @@ def eval_mode(seen: TrainingModes) -> Findings:
     elif fresh := [r for r in seen.resting if r.fresh]:
         yield eval_mode.alert(
             seen,
-            f"{_count(len(fresh), 'layer')} in eval mode with the statistics that a new layer has: nothing is normalised",
+            f"{_count(len(fresh), 'layer')} in eval mode with the statistics of a new layer: nothing is normalised",
             hint=_back(fresh, True),
             subjects=[r.name for r in fresh],
             evidence={"layers": len(fresh)},

@@ -156,7 +156,7 @@ class ModeObserver(Observer):
 
 def _has_statistics(layer: nn.Module) -> bool:
     running = [getattr(layer, name, None) for name in ("running_mean", "running_var")]
-    return isinstance(layer, _NormBase) and all(is_plain(t) and t.numel() for t in running)
+    return isinstance(layer, _NormBase) and all(isinstance(t, Tensor) and is_plain(t) and t.numel() for t in running)
 
 
 def _changes(layer: Any, start: bool) -> Tensor:
