@@ -19,6 +19,7 @@ ONE_CYCLE = Plan(
     schedule="OneCycleLR", interval="epoch", advances=3, steps=120, warmup=36, length=120, strict=True, start=0.04
 )
 COSINE = Plan(schedule="CosineAnnealingLR", interval="epoch", advances=10, steps=5000, length=5000)
+BRIEF = replace(COSINE, steps=300, length=300, literal=True)
 ACCUMULATED = replace(COSINE, steps=1250, batches=5000)
 SWINGS = Plan(schedule="CosineAnnealingLR", interval="step", advances=570, steps=570, epochs=10, turns=True)
 RUSHES = replace(SWINGS, schedule="SequentialLR", turns=False, part="MultiStepLR", decay=8, left=1e-3)
@@ -41,6 +42,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(ONE_CYCLE,))),
     (schedule_counts_epochs, SchedulePlans(plans=(COSINE,))),
     (schedule_counts_epochs, SchedulePlans(plans=(ACCUMULATED,))),
+    (schedule_counts_epochs, SchedulePlans(plans=(BRIEF,))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, literal=True),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, misplaced=("interval",), where="net.py:30"),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(WARMUP, advances=INF, steps=INF), COSINE))),
     (schedule_counts_epochs, SchedulePlans(plans=(SWINGS,))),
@@ -74,6 +77,10 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(replace(COSINE, advances=10, steps=10, length=10),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, advances=60, steps=60),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(ACCUMULATED, length=90),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(BRIEF, limited=True),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(BRIEF, length=297),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(ONE_CYCLE, length=30),))),
+    (schedule_counts_epochs, SchedulePlans(plans=(replace(SWINGS, literal=True, epochs=50),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, decay=21),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, left=1e-3),))),
     (schedule_counts_epochs, SchedulePlans(plans=(replace(FADES, decay=None),))),

@@ -14,7 +14,7 @@ from sanity_watchdog.alerts import Severity
 from sanity_watchdog.checks.schedules import schedule_counts_epochs
 from sanity_watchdog.evidence.schedules import SchedulePlans
 from sanity_watchdog.observe.curves import provable, shape
-from sanity_watchdog.observe.plans import course, horizon, misplaced_keys, plan
+from sanity_watchdog.observe.plans import Source, course, horizon, plan, source
 from sanity_watchdog.observe.run import Run, Schedule
 from tests.runs import Classifier, Manual, assert_awake, codes, watched
 
@@ -229,7 +229,7 @@ BY_STEPS = [
 
 def findings(make: Any, interval: str) -> list[Any]:
     run = Run(module=nn.Identity(), max_epochs=50, batches_per_epoch=100)
-    plans = (plan(run, Schedule(make(optimizer()), interval=interval), (), ""),)
+    plans = (plan(run, Schedule(make(optimizer()), interval=interval), Source()),)
     return list(schedule_counts_epochs(SchedulePlans(plans=plans)))
 
 
@@ -248,7 +248,7 @@ def test_a_schedule_by_steps_that_advances_at_every_step_is_quiet(make: Any) -> 
 
 def test_an_endless_run_has_endless_advances() -> None:
     scheduler = lrs.StepLR(optimizer(), 3)
-    assert plan(Run(module=nn.Identity()), Schedule(scheduler), (), "").advances == math.inf
+    assert plan(Run(module=nn.Identity()), Schedule(scheduler), Source()).advances == math.inf
 
 
 class Scheduled(Classifier):
@@ -280,13 +280,13 @@ class MisplacedByCall(Scheduled):
 
 @pytest.mark.parametrize("module", [Misplaced, MisplacedByCall])
 def test_a_key_beside_the_scheduler_is_found_in_the_source(module: type[Scheduled]) -> None:
-    keys, where = misplaced_keys(module(None))
-    assert keys == ("interval",)
-    assert where.partition(":")[0].endswith("test_schedules.py")
+    found = source(module(None))
+    assert found.misplaced == ("interval",)
+    assert found.where.partition(":")[0].endswith("test_schedules.py")
 
 
 def test_keys_in_their_place_are_not_misplaced() -> None:
-    assert misplaced_keys(Scheduled(None, "step"))[0] == ()
+    assert source(Scheduled(None, "step")).misplaced == ()
 
 
 def by_lambda(function: Any) -> Any:
@@ -394,6 +394,32 @@ class ManualSchedule(Manual):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         super().training_step(batch, batch_idx)
         self.lr_schedulers().step()
+
+
+class Written(Classifier):
+    def __init__(self, interval: str) -> None:
+        super().__init__(optimizer=SGD, lr=0.1)
+        self.interval = interval
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = lrs.CosineAnnealingLR(optimizer, 16)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": self.interval}}
+
+
+@pytest.mark.parametrize(
+    ("interval", "settings", "found"),
+    [
+        pytest.param("epoch", {"max_epochs": 2}, ["WD502"], id="fires-a-number-of-steps"),
+        pytest.param("epoch", {"max_epochs": 4, "limit_train_batches": 4}, [], id="quiet-a-number-in-a-run-cut-short"),
+        pytest.param("step", {"max_epochs": 16}, [], id="quiet-cycles-of-two-epochs"),
+    ],
+)
+def test_a_number_in_the_source_may_be_one_by_chance(interval: str, settings: dict[str, Any], found: list[str]) -> None:
+    dog = watched(Written(interval), max_steps=-1, **settings)
+    assert codes(dog) == found
+    assert all(a.severity is Severity.WARNING for a in dog.alerts if a.code == "WD502")
+    assert "WD502" in dog.summary.judged
 
 
 def test_a_schedule_that_is_advanced_by_hand_is_not_judged_by_its_interval() -> None:

@@ -26,6 +26,8 @@ planned in steps. A shortened trial run of a schedule by epochs does not hit the
 SAME = 0.05
 """Relative difference between a schedule's length and the run's steps that counts as equal; rounding of the last
 accumulation of each epoch makes up to 1 / batches."""
+MANY = 1000
+"""Longest schedule that people plan in epochs, nearly always."""
 STRICT_LONGER = 1.5
 """The same ratio for a schedule that ends with an error and is made for steps (OneCycleLR)."""
 
@@ -141,19 +143,23 @@ def schedule_counts_epochs(seen: SchedulePlans) -> Findings:
     **When to ignore.** Where a very slow schedule by epochs is meant.
 
     **Limits.** Functions with side effects or foreign objects in them are not evaluated. A schedule by epochs that is
-    cut short, as in a trial run, stays quiet unless its length is the run's number of steps or batches.
+    cut short, as in a trial run, stays quiet unless its length is the run's number of steps or batches; where that is
+    a number below 1,000 in the source, it is a WARNING, and nothing where the epochs are cut short as well. A cosine
+    over a number of steps in the source that happens to be the Trainer's epochs, and takes whole epochs, is left alone.
 
     **Sources.** Lightning's ``LRSchedulerConfig``: ``interval="epoch"``. Warm-ups by epochs: Goyal et al. 2017 (5 of
     90), Dosovitskiy et al. 2021, He et al. 2022 (40 of 800).
     """
     for plan in seen.plans:
         swings = _swings(plan) or _rushes(plan)
-        message = _misplaced(plan) or _counts_epochs(plan) or swings
+        beside = _misplaced(plan)
+        message = beside or _counts_epochs(plan) or swings
+        perhaps = plan.literal and not beside and plan.length is not None and plan.length < MANY
         if message:
             yield schedule_counts_epochs.alert(
                 seen,
                 message,
-                severity=Severity.WARNING if swings else None,
+                severity=Severity.WARNING if swings or perhaps else None,
                 hint='give "interval": "epoch", or numbers in steps: trainer.estimated_stepping_batches'
                 if swings
                 else 'return {"optimizer": …, "lr_scheduler": {"scheduler": …, "interval": "step"}}',
@@ -182,6 +188,8 @@ def _swings(plan: Plan) -> str:
     if not plan.turns or plan.interval != "step" or not PERIODS * plan.epochs <= plan.advances < math.inf:
         return ""
     periods = plan.advances / plan.epochs
+    if plan.literal and periods <= plan.epochs:  # each takes whole epochs: cycles of so many steps may be meant
+        return ""
     return f"a cosine over the {plan.epochs:.0f} epochs advances per step: {periods:.0f} half periods"
 
 
@@ -213,11 +221,23 @@ def _counts_epochs(plan: Plan) -> str:
             return f"warm-up of {plan.warmup:,} steps, but it advances once per epoch: {_times(plan)}"
     if plan.length is None or endless:
         return ""
-    long = plan.length >= LONGER * max(plan.advances, 1)
-    same = any(abs(plan.length - n) <= max(SAME * n, 1) for n in (plan.steps, plan.batches))
-    if (long and same) or (plan.strict and plan.length >= STRICT_LONGER * max(plan.advances, 1)):
-        return f"planned for {plan.length:,} steps, but it advances once per epoch: {_times(plan)}"
-    return ""
+    if plan.strict and plan.length >= max(STRICT_LONGER * plan.advances, (1 - SAME) * plan.steps):
+        pass  # in steps it would last for this run
+    elif not plan.length >= LONGER * max(plan.advances, 1) or not _as_long(plan, plan.length) or _by_chance(plan):
+        return ""
+    return f"planned for {plan.length:,} steps, but it advances once per epoch: {_times(plan)}"
+
+
+def _as_long(plan: Plan, length: int) -> bool:
+    """Is it as long as the run in steps? Short ones to the step, or to the step in each epoch: they may be epochs."""
+    nearly = [n for n in (plan.steps, plan.batches) if abs(length - n) <= max(SAME * n, 1)]
+    whole = plan.advances >= 1 and length % plan.advances == 0
+    return any(length >= MANY or whole or abs(length - n) <= 1 for n in nearly)
+
+
+def _by_chance(plan: Plan) -> bool:
+    """Is it a number of epochs that somebody has written down, in a run that somebody has cut short?"""
+    return plan.literal and plan.limited and plan.length is not None and plan.length < MANY
 
 
 @check("WD503", "overwritten-learning-rate", Severity.WARNING, SchedulesFollowed)

@@ -66,6 +66,8 @@ class Plan:
         decay: advances until its last milestone, between two decays of equal distance, or until next to nothing is
             left; None where there is no such.
         left: share of the rate that it leaves at the end of the planned run.
+        literal: does its number stand as such in the source of ``configure_optimizers``, not computed from the run?
+        limited: do the run's epochs end before their data do?
         misplaced: keys of the schedule's configuration that were written beside ``lr_scheduler``.
         where: the user's ``file:line``.
     """
@@ -84,6 +86,8 @@ class Plan:
     part: str = ""
     decay: int | None = None
     left: float = 1.0
+    literal: bool = False
+    limited: bool = False
     misplaced: tuple[str, ...] = ()
     where: str = ""
 

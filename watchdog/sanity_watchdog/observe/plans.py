@@ -5,6 +5,7 @@ import functools
 import inspect
 import math
 import textwrap
+from dataclasses import dataclass
 from typing import Any
 
 from torch.optim import lr_scheduler as lrs
@@ -20,6 +21,21 @@ LEAST = 0.01
 """Factor of a decay as people mean it."""
 
 
+@dataclass(frozen=True)
+class Source:
+    """What the source of ``configure_optimizers`` says.
+
+    Attributes:
+        misplaced: keys of a schedule's configuration that stand beside ``lr_scheduler``.
+        numbers: the whole numbers in it.
+        where: the user's line.
+    """
+
+    misplaced: tuple[str, ...] = ()
+    numbers: frozenset[int] = frozenset()
+    where: str = ""
+
+
 def horizon(run: Run) -> tuple[float, float]:
     """Epochs and optimizer steps of the planned run, ``inf`` where no end is set."""
     per_epoch = math.inf
@@ -33,7 +49,7 @@ def horizon(run: Run) -> tuple[float, float]:
     return epochs, steps
 
 
-def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -> Plan:
+def plan(run: Run, schedule: Schedule, written: Source) -> Plan:
     """One schedule's plan against what the run gives it."""
     epochs, steps = horizon(run)
     advances = (epochs if schedule.interval == "epoch" else steps) // max(schedule.frequency, 1)
@@ -55,9 +71,19 @@ def plan(run: Run, schedule: Schedule, misplaced: tuple[str, ...], where: str) -
         part=part,
         decay=decay,
         left=left,
-        misplaced=misplaced,
-        where=where,
+        literal=bool({length, decay, run.max_epochs} & written.numbers),
+        limited=_limited(run),
+        misplaced=written.misplaced,
+        where=written.where,
     )
+
+
+def _limited(run: Run) -> bool:
+    """Does an epoch end before its only loader does?"""
+    try:
+        return len(run.loaders) == 1 and len(run.loaders[0]) > run.batches_per_epoch
+    except Exception:  # noqa: BLE001
+        return False
 
 
 def course(scheduler: Any) -> tuple[int | None, int | None, float]:
@@ -154,21 +180,21 @@ def _lambda(scheduler: Any) -> tuple[int | None, int | None, float]:
     return (None, None, 1.0) if found is None else (found.peak or None, found.length, found.start)
 
 
-def misplaced_keys(module: Any) -> tuple[tuple[str, ...], str]:
-    """Keys of a schedule's configuration that stand beside ``lr_scheduler`` in the source of
-    ``configure_optimizers``, and where that is."""
+def source(module: Any) -> Source:
+    """Read the source of the module's ``configure_optimizers``, where there is one."""
     function = inspect.unwrap(getattr(type(module), "configure_optimizers", len))
     where = line_of_code(function.__code__) if inspect.isfunction(function) else ""
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        nodes = list(ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))))
     except (OSError, TypeError, SyntaxError):
-        return (), where
-    for node in ast.walk(tree):
+        return Source(where=where)
+    numbers = frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and type(n.value) is int)
+    for node in nodes:
         keys = _constant_keys(node)
         beside = tuple(k for k in INSIDE if k in keys)
         if "lr_scheduler" in keys and beside and not _says(keys.get("interval"), "epoch"):
-            return beside, where
-    return (), where
+            return Source(beside, numbers, where)
+    return Source((), numbers, where)
 
 
 @functools.singledispatch

@@ -11,7 +11,7 @@ from ..evidence.readings import Unseen
 from ..evidence.schedules import Followed, LearningRates, Rates, SchedulePlans, SchedulesFollowed
 from .moment import Moment
 from .observer import Observer, every_step
-from .plans import misplaced_keys, plan
+from .plans import Source, plan, source
 from .row import Row
 from .run import Run
 
@@ -110,8 +110,8 @@ class ScheduleObserver(Observer):
         if not run.automatic and run.schedules:
             at.emit(Unseen(codes=("WD502",), reason="schedules are advanced by hand", **at.tags()))
             return
-        keys, where = misplaced_keys(run.module) if run.schedules else ((), "")
-        at.emit(SchedulePlans(plans=tuple(plan(run, s, keys, where) for s in run.schedules), **at.tags()))
+        written = source(run.module) if run.schedules else Source()
+        at.emit(SchedulePlans(plans=tuple(plan(run, s, written) for s in run.schedules), **at.tags()))
 
     @every_step
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
