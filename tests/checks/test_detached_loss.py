@@ -6,7 +6,7 @@ from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check
 from sanity_watchdog.checks.detached_loss import detached_loss
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import Cut, DetachedLoss
+from sanity_watchdog.evidence.losses import Cut, DetachedLoss, DetachedTerm
 
 CUTS = [Cut(name, "model.py:12") for name in ("argmax", "detach", "no_grad", "item", "tensor")]
 
@@ -14,6 +14,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (detached_loss, DetachedLoss(attached=False)),
     (detached_loss, DetachedLoss(attached=False, history=True)),
     *((detached_loss, DetachedLoss(attached=False, cut=cut)) for cut in CUTS),
+    *((detached_loss, DetachedTerm(function="mse_loss", where="model.py:20", cut=cut)) for cut in CUTS[:3]),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [(detached_loss, DetachedLoss(attached=True, history=True))]
 

@@ -1,7 +1,7 @@
 """Whether the loss has a gradient."""
 
 from ..alerts import Severity
-from ..evidence.losses import DetachedLoss
+from ..evidence.losses import Cut, DetachedLoss, DetachedTerm
 from .check import Findings, check
 
 READS = ("item", "tolist", "numpy", "float", "array")
@@ -10,14 +10,17 @@ MAKES = ("tensor", "as_tensor", "asarray", "new_tensor", "Tensor")
 
 @check("WD109", "detached-loss", Severity.ERROR, DetachedLoss)
 def detached_loss(seen: DetachedLoss) -> Findings:
-    """No gradient can flow from the loss that the step returned.
+    """No gradient can flow from the loss that the step returned, or from a term of it.
 
     **What it sees.** Whether the returned loss has a gradient history, in the first step also whether that ends in a
     parameter, and the operation and line at which the last value that had one lost it: ``argmax``, ``detach``, a
-    ``no_grad`` block, ``item``, ``torch.tensor``.
+    ``no_grad`` block, ``item``, ``torch.tensor``. In the first step also terms that are added to the loss (values of
+    loss functions, squared or absolute differences) and compare what trained parts have made, after it has lost its
+    gradient: a WARNING, unless the same two are compared with a gradient as well, as in VQ-VAEs.
 
     **Why it matters.** Backward fails with "element 0 of tensors does not require grad", in a trace that ends inside
-    the framework; or, with a new tensor made from a number, it runs and nothing is learned.
+    the framework; or, with a new tensor made from a number, it runs and nothing is learned. A term without a gradient
+    is a constant: the loss looks complete, and what was to be learned from that term is not.
 
     **How to fix.** Compute the loss from values that keep their history::
 
@@ -25,13 +28,24 @@ def detached_loss(seen: DetachedLoss) -> Findings:
         total = total + loss                             # not torch.tensor(loss.item(), requires_grad=True)
         torch.stack(losses).mean()                       # not torch.tensor(losses, requires_grad=True).mean()
 
-    **When to ignore.** Never in automatic optimisation; a step without a loss returns None.
+    **When to ignore.** A term that is added for the value alone. Else never in automatic optimisation; a step without a
+    loss returns None.
 
     **Limits.** Where operations are not followed (compiled code, later steps) the place of the cut is not known. A
     detach in front of a part of the network only is WD314's matter.
 
     **Sources.** PyTorch's autograd notes: history is kept only by differentiable operations in grad mode.
     """
+    if isinstance(seen, DetachedTerm) and seen.cut is not None:
+        yield detached_loss.alert(
+            seen,
+            f"a term of the loss has no gradient: {seen.function} {_said(seen.cut)}",
+            hint=f"compute it from the values before {seen.cut.operation} at {seen.cut.where}",
+            subjects=(seen.function,),
+            severity=Severity.WARNING,
+            where=seen.where,
+            evidence={"operation": seen.cut.operation},
+        )
     if seen.attached:
         return
     cut = seen.cut
@@ -59,3 +73,7 @@ def detached_loss(seen: DetachedLoss) -> Findings:
         where="" if cut is None else cut.where,
         evidence={"operation": "" if cut is None else cut.operation},
     )
+
+
+def _said(cut: Cut) -> str:
+    return "inside no_grad" if cut.operation == "no_grad" else f"of what {cut.operation}() cut off"

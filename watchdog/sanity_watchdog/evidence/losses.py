@@ -313,3 +313,16 @@ class DetachedLoss(Evidence):
     attached: bool
     history: bool = False
     cut: Cut | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DetachedTerm(DetachedLoss):
+    """A term of the loss, compared by ``function`` at ``where``, through which no gradient flows."""
+
+    attached: bool = True
+    function: str
+    where: str
+
+    @property
+    def scope(self) -> str:
+        return self.where

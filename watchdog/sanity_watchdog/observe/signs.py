@@ -17,6 +17,7 @@ from .calls import LossCall, Marks, Trace
 from .cosines import Cosines
 from .distances import Distances
 from .gaussians import Gaussians
+from .idle_terms import IdleTerms
 from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
@@ -93,6 +94,7 @@ class Signs:
         self._logsums = LogSums()
         self._surrogates = Surrogates()
         self._scales = LogScales(self._is_error)
+        self.idle = IdleTerms(trace.cuts.get)
         self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
@@ -133,6 +135,7 @@ class Signs:
 
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
+        self.idle.called(call)
         target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
         if isinstance(call.value, Tensor) and call.value.requires_grad:
             if self._cosines.pulls(call) and not self._is_data(call.target):
@@ -158,6 +161,8 @@ class Signs:
         if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
             self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})
             return
+        if plain:
+            self.idle.follow(name, args, inputs, out)
         if not out.requires_grad:
             return
         if plain:

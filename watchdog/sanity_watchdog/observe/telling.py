@@ -4,7 +4,7 @@ from functools import partial
 
 from torch import Tensor
 
-from ..evidence.losses import Likelihood
+from ..evidence.losses import DetachedTerm, Likelihood
 from ..evidence.targets import Attraction
 from .moment import Moment
 from .nodes import nodes
@@ -42,6 +42,8 @@ class Telling:
                 made = partial(Likelihood, divergence=term.divergence, distance=term.distance, surrogate=term.surrogate)
                 at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
 
+        for idle in self._signs.idle.of(loss)[:1]:
+            at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
         for where in self._signs.falling(loss)[:1]:
             at.emit(
                 Likelihood(function="log-scale", where=where, value=float(loss.detach().sum()), scale=True, **at.tags())

@@ -75,6 +75,7 @@ SYMPTOMS = {
         training_step returned None: WD506
         manual optimization, loss never goes down: WD506 WD216 WD217
         gradients are None: WD314 WD109 WD313
+        an auxiliary loss is in the total and does not get better: WD109 WD314
         gradients are zero before the step although backward ran: WD217
         second loss or gradient accumulation has no effect in manual optimization: WD217
         early layers have tiny gradients in a deep network: WD212 WD215

@@ -1,0 +1,75 @@
+"""Terms of a loss that no gradient flows through."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.runs import Classifier, Manual, blobs, loader, step_by_hand
+
+from .case import Run, fault
+from .parts import cnn, images
+
+
+class Beside(Classifier):
+    """``term(module, batch, scores)`` is added to the cross entropy."""
+
+    def __init__(self, term: Any, net: nn.Module | None = None, **parts: nn.Module) -> None:
+        super().__init__(net)
+        self.term = term
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        scores = self.net(batch[0])
+        return self.loss(scores, batch[1]) + self.term(self, batch, scores)
+
+
+def noisy(x: Tensor) -> Tensor:
+    return x + 0.1 * torch.randn_like(x)
+
+
+@fault("WD109")
+def consistency_inside_no_grad(fixed: bool) -> Run:
+    def term(module: Any, batch: Any, scores: Tensor) -> Tensor:
+        with torch.set_grad_enabled(fixed):
+            return 0.5 * F.mse_loss(module.net(noisy(batch[0])), scores.detach())
+
+    return Beside(term), loader(*blobs()), {}
+
+
+@fault("WD109")
+def divergence_of_two_detached_views(fixed: bool) -> Run:
+    def term(module: Any, batch: Any, scores: Tensor) -> Tensor:
+        other = module.net(noisy(batch[0]))
+        other = other if fixed else other.detach()
+        return F.kl_div(other.log_softmax(1), scores.detach().softmax(1), reduction="batchmean") / 2
+
+    return Beside(term), loader(*blobs()), {}
+
+
+@fault("WD109", also=("WD314",))
+def reconstruction_from_a_list_of_detached_maps(fixed: bool) -> Run:
+    class Rebuilds(Manual):
+        def __init__(self) -> None:
+            super().__init__(cnn())
+            self.decode = nn.Conv2d(12, 3, 3, padding=1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x, y = batch
+            first = self.net[:3](x)
+            terms = [F.cross_entropy(self.net[3:](first), y)]
+            made = self.decode(first)
+            terms.append(0.1 * ((made if fixed else made.data) - x).pow(2).mean())
+            step_by_hand(self, torch.stack(terms).sum())
+
+    return Rebuilds(), loader(*images()), {}
+
+
+@fault("WD109")
+def error_of_the_chosen_class_alone() -> Run:
+    def term(module: Any, batch: Any, scores: Tensor) -> Tensor:
+        return 0.1 * F.l1_loss(scores.argmax(1).float(), batch[1].float())
+
+    return Beside(term), loader(*blobs()), {}

@@ -1,0 +1,82 @@
+"""Terms of a loss through which no gradient flows, although trained parts have made what they compare."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..evidence.losses import Cut
+from .calls import LossCall, Marks
+from .distances import squares
+from .observer import is_plain
+from .operations import DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
+from .site import user_line
+
+ADDS = ("add", "__radd__", "stack", "cat")
+REDUCES = VIEWS | {"mean", "sum"}
+
+
+@dataclass(frozen=True)
+class IdleTerm:
+    """``function``: what made it; ``where``: the line. ``cut``: where the gradient was lost. ``pair``: compared."""
+
+    function: str
+    where: str
+    cut: Cut
+    pair: frozenset[int]
+
+
+class IdleTerms:
+    """Follows comparisons without a gradient through one step. ``cut``: where did a tensor lose its gradient?"""
+
+    def __init__(self, cut: Callable[[Tensor], Cut | None]) -> None:
+        self._cut = cut
+        self._gaps: Marks[frozenset[int]] = Marks()
+        self._terms: Marks[tuple[IdleTerm, ...]] = Marks()
+        self._learned: set[frozenset[int]] = set()
+
+    def of(self, loss: Tensor) -> list[IdleTerm]:
+        """Those that were added to ``loss``; not where what they compare is compared with a gradient as well."""
+        return [term for term in self._terms.get(loss) or () if loss.requires_grad and term.pair not in self._learned]
+
+    def called(self, call: LossCall) -> None:
+        """A loss function was called."""
+        if isinstance(call.value, Tensor) and isinstance(call.input, Tensor) and isinstance(call.target, Tensor):
+            self._compare(call.name, call.where, _pair(call.input, call.target), call.value)
+
+    def _compare(self, function: str, where: str, pair: frozenset[int], value: Tensor) -> None:
+        if value.requires_grad:
+            self._learned.add(pair)
+        elif (cut := self._cut(value)) is not None:
+            self._terms.put(value, (IdleTerm(function, where, cut, pair),))
+
+    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+        """An operation has run."""
+        if name in SUBTRACTS:
+            if len(inputs) == 2 and inputs[0].numel() > 1:
+                self._gaps.put(out, _pair(*inputs))
+            elif len(inputs) == 2 and inputs[1].requires_grad and name in ("sub", "subtract"):
+                self._terms.put(out, self._terms.get(inputs[0]) or ())
+            return
+        gap = self._gaps.get(inputs[0]) if inputs else None
+        if gap is not None:
+            if squares(name, args) or name == "abs":
+                self._compare("squared error" if name != "abs" else "absolute error", user_line(), gap, out)
+            return
+        known = [term for t in inputs for term in self._terms.get(t) or ()]
+        if known and (name in ADDS or name in REDUCES or _weighs(name, args)):
+            self._terms.put(out, tuple(dict.fromkeys(known)))
+
+
+def _pair(one: Tensor, other: Tensor) -> frozenset[int]:
+    """What is compared, by the memory that it lies in: a detached tensor shares it."""
+    return frozenset(t.data_ptr() if is_plain(t) else id(t) for t in (one, other))
+
+
+def _weighs(name: str, args: tuple[Any, ...]) -> bool:
+    """Is it a product with, or a quotient by, a number other than zero?"""
+    if not (name in MULTIPLIES or name in DIVIDES or name == "__rmul__") or len(args) < 2:
+        return False
+    factors = [a for a in args[:2] if isinstance(a, (int, float))]
+    return len(factors) == 1 and factors[0] > 0 and (name not in DIVIDES or factors[0] is args[1])
