@@ -235,7 +235,7 @@ def hooks_of(module: nn.Module) -> list[int]:
     return [len(m._forward_hooks) + len(m._backward_hooks) + len(m._forward_pre_hooks) for m in module.modules()]
 
 
-def process(earlier: Container[threading.Thread] = ()) -> list[str]:
+def process(earlier: Container[threading.Thread] = ()) -> dict[str, str]:
     """What a run may change in its process: modes, hooks for every module, replaced functions, filters, threads other
     than ``earlier`` ones."""
     kinds = (
@@ -244,19 +244,22 @@ def process(earlier: Container[threading.Thread] = ()) -> list[str]:
         "_global_backward_hooks",
         "_global_backward_pre_hooks",
     )
-    found = [
-        _get_current_function_mode_stack(),
-        _get_current_dispatch_mode_stack(),
-        [len(getattr(global_hooks, kind)) for kind in kinds],
-        [getattr(torch._C._nn, name) for name in ("cross_entropy_loss", "nll_loss_nd", "mse_loss")],
-        [torch.compile, torch.kl_div, torch.binary_cross_entropy_with_logits, torch.optim.Optimizer.step],
-        [torch.is_grad_enabled(), torch.is_anomaly_enabled(), torch.is_autocast_enabled("cpu")],
-        [torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype(), torch.get_num_threads()],
-        [warnings.filters, signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)],
-        [sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
-        sorted(t.name for t in threading.enumerate() if not t.daemon and t not in earlier),
-    ]
-    return [repr(one) for one in found]
+    functions = (torch._C._nn.cross_entropy_loss, torch._C._nn.nll_loss_nd, torch._C._nn.mse_loss)
+    found = {
+        "function modes": _get_current_function_mode_stack(),
+        "dispatch modes": _get_current_dispatch_mode_stack(),
+        "global hooks": [len(getattr(global_hooks, kind)) for kind in kinds],
+        "functions": functions,
+        "more functions": [torch.kl_div, torch.binary_cross_entropy_with_logits, torch.optim.Optimizer.step],
+        "compile": torch.compile,
+        "grad": [torch.is_grad_enabled(), torch.is_anomaly_enabled(), torch.is_autocast_enabled("cpu")],
+        "settings": [torch.are_deterministic_algorithms_enabled(), torch.get_default_dtype(), torch.get_num_threads()],
+        "filters": warnings.filters,
+        "signals": [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)],
+        "interpreter": [sys.excepthook, threading.excepthook, sys.gettrace(), sys.getprofile()],
+        "threads": sorted(t.name for t in threading.enumerate() if not t.daemon and t not in earlier),
+    }
+    return {f"process: {name}": repr(one) for name, one in found.items()}
 
 
 def compiled(part: str) -> Any:
@@ -367,8 +370,8 @@ def run(name: str, watchdog: SanityWatchdog | None, folder: Path, fault: str = "
         "modes": digest([m.training for m in net.modules()]),
         "graphs": repr(dict(torch._dynamo.utils.counters["stats"])),
         "strategy": digest(sorted(vars(trainer.strategy))),
-        "process": "\n".join(process(threads)),
     }
+    found |= process(threads)
     torch.use_deterministic_algorithms(False)
     return found | left_on_disk(folder)
 
