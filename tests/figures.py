@@ -20,6 +20,7 @@ WORK = {
     "many": "10,000 parameters",
 }
 BESIDE = {
+    "empty callback": "an empty callback",
     "detect_anomaly": "`detect_anomaly`",
     "torch-audit": "torch-audit, each step",
     "torch-audit/101": "torch-audit, each 101st step",
@@ -51,7 +52,9 @@ def cost() -> str:
         smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)"
         row = [WORK[work], f"{own['plain_step_ms']:.1f} ms", _steady(own), smoke, *beside]
         lines.append(f"| {' | '.join(row)} |")
-    where = f"torch {found['torch']}, Lightning {found['lightning']}, one core, medians of {found['rounds']} rounds"
+    rounds = sorted({ratios["watchdog"].get("rounds", found["rounds"]) for ratios in found["ratios"].values()})
+    many = " to ".join(str(n) for n in dict.fromkeys((rounds[0], rounds[-1])))
+    where = f"torch {found['torch']}, Lightning {found['lightning']}, one core, medians of {many} rounds"
     return "\n".join([*lines, "", f"Ratios of CPU time ({where})."]) + "\n"
 
 

@@ -4,9 +4,9 @@
     python -m tests.benchmarks.overhead --only cnn,gpt --rounds 3 --json overhead.json
 
 ``steady`` is the time of a training step between step 20 and the end; ``smoke`` a whole ``fit`` of 20 steps. In each
-round every way runs once, in an order that rotates: plain, with the watchdog, with Lightning's ``detect_anomaly``, and
-with torch-audit (``pip install torch-audit``; left out where it is missing) at each step and at every 101st, as often
-as the watchdog. Ratios are taken within a round; medians over rounds, with the range.
+round every way runs once, in an order that rotates: plain, with a callback that does nothing, with the watchdog, with
+Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each
+step and at every 101st, as often as the watchdog. Ratios are taken within a round; medians over rounds, with the range.
 """
 
 import argparse
@@ -29,6 +29,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
 
+MORE = {"mlp": 5, "long": 2, "deep": 2}
+"""Rounds of quick workloads for each one of a slow one: their ratios scatter."""
 SMOKE = 20
 FIRST = 20
 
@@ -160,6 +162,7 @@ class Audit(L.Callback):
 PLAIN = "plain"
 WAYS: dict[str, Callable[[], list[L.Callback]]] = {
     PLAIN: list,
+    "empty callback": lambda: [L.Callback()],
     "watchdog": lambda: [SanityWatchdog(fail_on=None)],
     "detect_anomaly": list,
     "torch-audit": lambda: [Audit(1)],
@@ -200,6 +203,7 @@ def spread(ratios: list[float]) -> dict[str, float]:
 def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
     """Ratios of each way to a plain run of the same round."""
     every = [PLAIN, *ways]
+    rounds *= MORE.get(work, 1)
     for how in every:
         fit(work, how, SMOKE)
     long: dict[str, list[float]] = {how: [] for how in every}
@@ -217,6 +221,7 @@ def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
             "smoke": spread([a / b for a, b in zip(short[how], short[PLAIN], strict=True)]),
             "smoke_extra_seconds": statistics.median([a - b for a, b in zip(short[how], short[PLAIN], strict=True)]),
             "plain_step_ms": step,
+            "rounds": rounds,
         }
         for how in ways
     }
