@@ -3,17 +3,24 @@
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .aside import dispatch_modes, function_modes
-from .ledger import READABLE
 
 LONGEST = 256
 """Batches after which a row is handed over, however far the next sample is."""
 Hook = Callable[..., None]
+
+
+class Track(Protocol):
+    """An optimizer's learning rates, how often it was about to step, and whether that only has to be counted."""
+
+    rates: list[float]
+    attempts: int
+    steady: bool
 
 
 class Row:
@@ -33,6 +40,7 @@ class Row:
         ends: when they ended, in seconds of the monotonic clock.
         steps: optimizer steps so far, those of a batch that has not ended among them.
         epochs: how many batches there were at the end of each epoch that has ended in it.
+        tracks: of optimizers by their ids; of one that is steady and keeps its rates ``same`` is not asked.
     """
 
     def __init__(self, most: int, same: Sequence[Callable[[Optimizer], bool]], across: bool = False) -> None:
@@ -40,6 +48,7 @@ class Row:
         self.losses: list[float] = []
         self.ends: list[float] = []
         self.epochs: list[int] = []
+        self.tracks: dict[int, Track] = {}
         self.steps = 0
         self._across = across
         self._most = most
@@ -77,6 +86,10 @@ class Row:
             self._hooks["on_before_optimizer_step"](trainer, module, optimizer)
             return
         self.steps += 1
+        known = self.tracks.get(id(optimizer))
+        if known is not None and known.steady and known.rates == [group.get("lr") for group in optimizer.param_groups]:
+            known.attempts += 1
+            return
         for same in self._same:
             if not same(optimizer):
                 self._most = 0
@@ -90,7 +103,7 @@ class Row:
         try:
             if type(outputs) is dict and not (dispatch_modes() or function_modes()):
                 loss = outputs.get("loss")
-                if type(loss) is Tensor and loss.is_cpu and loss.dtype in READABLE and loss.numel() == 1:
+                if type(loss) is Tensor and loss.is_cpu:  # what else it is, the next two lines find out
                     number = loss.item()
                     if -inf < number < inf:
                         self.losses.append(number)

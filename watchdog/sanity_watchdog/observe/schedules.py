@@ -133,6 +133,7 @@ class ScheduleObserver(Observer):
             self._tell(at)
 
     def may_rest(self, at: Moment, row: Row) -> bool:
+        row.tracks.update(self._tracks)
         return self._numbers
 
     def same_step(self, optimizer: Optimizer) -> bool:
@@ -140,9 +141,6 @@ class ScheduleObserver(Observer):
         if track is None:
             return True
         rates = [group["lr"] for group in optimizer.param_groups if "lr" in group]
-        if rates == track.rates and track.steady:
-            track.attempts += 1
-            return True
         if any(type(rate) is not float for rate in rates):
             return False
         self._telling |= bool(rates) and track.step(rates)
