@@ -177,6 +177,12 @@ class Changes(Many):
         return super().other(batch, batch_idx)
 
 
+class StrangeRate(Many):
+    def other(self, batch: Any, batch_idx: int) -> Any:
+        self.rate(torch.tensor([1e-3, 1e-3]))  # type: ignore[arg-type]
+        return super().other(batch, batch_idx)
+
+
 class Twice(Classifier):
     """Steps by closures, several times a batch."""
 
@@ -239,6 +245,10 @@ def test_rest_changes_nothing_of_what_is_known(case: str, tmp_path: Path, monkey
     assert rested == told
     assert len(at_rest) >= 20
     assert not none
+
+
+def test_a_rate_that_cannot_be_compared_is_the_optimizers_affair() -> None:
+    assert resting(SanityWatchdog(fail_on=None), StrangeRate)
 
 
 def test_a_fault_at_rest_stops_the_run_as_it_would_be_stopped_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,9 +87,12 @@ class Row:
             return
         self.steps += 1
         known = self.tracks.get(id(optimizer))
-        if known is not None and known.steady and known.rates == [group.get("lr") for group in optimizer.param_groups]:
-            known.attempts += 1
-            return
+        try:
+            if known is not None and known.steady and known.rates == [g.get("lr") for g in optimizer.param_groups]:
+                known.attempts += 1
+                return
+        except Exception:  # noqa: BLE001
+            pass  # rates of a strange kind
         for same in self._same:
             if not same(optimizer):
                 self._most = 0

@@ -241,6 +241,6 @@ def _shape_only(value: Any) -> Any:
 def _rate(at: Moment) -> float:
     """Largest learning rate, NaN where one of them lies on a device."""
     rates = [group.get("lr", math.nan) for optimizer in at.run.optimizers for group in optimizer.param_groups]
-    if not rates or any(isinstance(r, Tensor) and r.device.type != "cpu" for r in rates):
+    if not rates or any(isinstance(r, Tensor) and (r.device.type != "cpu" or r.numel() != 1) for r in rates):
         return math.nan
     return max(float(r) for r in rates)
