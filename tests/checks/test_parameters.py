@@ -53,6 +53,11 @@ TENTH = state(5, rms=0.002)
 CLIPPED = state(5, rms=0.0055, largest=0.006, smallest=0.0001)
 STEPPED = state(5, rms=0.001, largest=0.001, smallest=0.001)
 
+DOWN = trace("lora.a", (4, 32), **ALWAYS_ZERO, idle=6)
+UP = trace("lora.b", (64, 4), **ALWAYS_ZERO, idle=5)
+LEARNING = trace("net.2.bias", (10,), state(shape=(10,)), state(8, rms=0.07, shape=(10,)))
+RESTING = trace("net.2.bias", (10,), state(shape=(10,)), state(8, shape=(10,)))
+
 FIRING = [
     (zeroed_parameter, seen(trace(now=ZERO), HEALTHY)),
     (zeroed_parameter, seen(trace(now=ZERO), trace("net.0.bias", (64,), state(shape=(64,)), ZERO))),
@@ -63,8 +68,10 @@ FIRING = [
     (zeroed_parameter, seen(trace(now=STEPPED), trace("net.2.weight", now=STEPPED))),
     (zeroed_parameter, seen(trace(now=TENTH), trace("net.2.weight", now=TENTH))),
     (zeroed_parameter, seen(trace(now=ZERO, pruned=True), HEALTHY)),
-    (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=5), HEALTHY)),
-    (stuck_at_zero, seen(trace("lora.a", **ALWAYS_ZERO, idle=6), trace("lora.b", **ALWAYS_ZERO, idle=5))),
+    (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=5), trace("net.2.weight", (10, 64)), LEARNING)),
+    (stuck_at_zero, seen(DOWN, UP)),
+    (stuck_at_zero, seen(UP, trace("lora.gate", (1,), **ALWAYS_ZERO, idle=5))),
+    (stuck_at_zero, seen(replace(DOWN, trainable=False), UP)),
     (non_finite_parameter, seen(trace(now=NAN), HEALTHY)),
     (
         non_finite_parameter,
@@ -85,7 +92,18 @@ QUIET = [
     (zeroed_parameter, seen(trace(now=state(8, zeros=0.03)), HEALTHY)),
     (zeroed_parameter, seen(trace(now=CLIPPED), trace("net.2.weight", now=CLIPPED))),
     (zeroed_parameter, seen(trace(now=replace(TENTH, attempt=4000)), HEALTHY)),
-    (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=4), HEALTHY)),
+    (stuck_at_zero, seen(replace(DOWN, idle=4), UP)),
+    (stuck_at_zero, seen(UP, replace(UP, name="lora.1.b"), trace("lora.a", (4, 32)))),
+    (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=9), trace("net.2.weight", (10, 64)), RESTING)),
+    (
+        stuck_at_zero,
+        seen(
+            trace("a.weight", (32, 32), **ALWAYS_ZERO, idle=9),
+            trace("a.bias", (32,), **ALWAYS_ZERO, idle=9),
+            trace("b.weight", (4, 32), **ALWAYS_ZERO, idle=9),
+            trace("b.bias", (4,), **ALWAYS_ZERO, idle=9),
+        ),
+    ),
     (stuck_at_zero, seen(trace("net.0.bias", (64,), **ALWAYS_ZERO, idle=9), HEALTHY)),
     (stuck_at_zero, seen(trace(**ALWAYS_ZERO, idle=9, trainable=False), HEALTHY)),
     (non_finite_parameter, seen(HEALTHY)),

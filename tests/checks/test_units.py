@@ -27,6 +27,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(replace(DEAD, bare=True),))),
     (dead_units, replace(SILENT, layers=(replace(FEW, silent=40), SilentLayer(name="a", silent=20, units=32)))),
     (dead_units, replace(SILENT, layers=())),
+    (dead_units, replace(SILENT, largest=0.0, loss=0.0, head=0.0)),
     (saturated_units, SaturatedUnits(layers=(("net.3", "Tanh", 0.2),))),
     (saturated_units, SaturatedUnits(layers=())),
 ]

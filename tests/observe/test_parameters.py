@@ -118,6 +118,13 @@ def zeroed_head() -> nn.Sequential:
     return net
 
 
+def zeroed_layer() -> nn.Sequential:
+    net = mlp()
+    nn.init.zeros_(net[0].weight)
+    nn.init.zeros_(net[0].bias)
+    return net
+
+
 def all_zero() -> nn.Sequential:
     net = mlp()
     for p in net.parameters():
@@ -146,6 +153,7 @@ def pruned() -> nn.Sequential:
     [
         pytest.param(lambda: Adapter(both_zero=True), {"WD302"}, id="both-factors-zero"),
         pytest.param(all_zero, {"WD302"}, id="all-zero"),
+        pytest.param(zeroed_layer, {"WD302"}, id="zeroed-layer"),
         pytest.param(constant, {"WD304"}, id="constant"),
         pytest.param(lambda: Adapter(both_zero=False), set(), id="lora"),
         pytest.param(zeroed_head, set(), id="zeroed-head"),

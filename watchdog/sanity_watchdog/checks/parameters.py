@@ -5,6 +5,7 @@ import math
 from ..alerts import Severity
 from ..evidence.parameters import Parameters, Trace
 from .check import Findings, check
+from .deadlock import deadlocked
 
 SMALL = 8
 """Elements; a vector below this may reach zero by itself (a gate, a temperature, a clamped scale)."""
@@ -153,12 +154,13 @@ def _is_clipped(trace: Trace) -> bool:
     return saturated and after.smallest < SPREAD * after.largest
 
 
-@check("WD302", "stuck-at-zero", Severity.ERROR, Parameters, implied_by=("WD301", "WD501", "WD217", "WD201"))
+@check("WD302", "stuck-at-zero", Severity.ERROR, Parameters, implied_by=("WD301", "WD501", "WD217", "WD201", "WD122"))
 def stuck_at_zero(seen: Parameters, *, samples: int = STUCK_SAMPLES) -> Findings:
-    """A matrix is zero and so is its gradient: it can never move.
+    """Matrices are zero and so are their gradients: they can never move.
 
     **What it sees.** Trainable matrices whose elements are all zero, and whose gradient is there and zero in every
-    element, at five samples in a row.
+    element, at five samples in a row, together with what holds them there: another such matrix or gate that fits before
+    or behind, a frozen one of zeros, or a layer behind it whose bias learns and whose weight never moves.
 
     **Why it matters.** A product of two zeros has no gradient in either factor: the optimizer will never leave this
     point, however long the run. Everything behind such a layer sees a constant.
@@ -170,13 +172,13 @@ def stuck_at_zero(seen: Parameters, *, samples: int = STUCK_SAMPLES) -> Findings
 
     **When to ignore.** Where the branch is to stay switched off for a while.
 
-    **Limits.** Biases and gates are not judged alone; a zero-initialised head, LoRA's B and ReZero get a gradient and
-    are not meant.
+    **Limits.** Biases, gates and a single zero matrix are not judged alone: a zero-initialised head has no gradient
+    while its targets are all zero or masked, nor has LoRA's B before its task comes.
 
     **Sources.** Zero initialisation in DeepLocalize, NeuraLint and TheDeepChecker; the LoRA paper zeroes one factor
     only.
     """
-    stuck = [t for t in seen.traces if t.matrix and t.trainable and not t.masked and t.idle >= samples]
+    stuck = deadlocked(seen.traces, samples)
     if stuck:
         vectors = [t for t in seen.traces if not t.matrix and t.trainable and t.idle >= samples]
         yield stuck_at_zero.alert(

@@ -36,7 +36,8 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     since some biases have none in good health (their effect cancels). The last layer is left out. Half of a layer may
     be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units). Where no
     activation lies between a layer and the loss, some outputs may be masked or not chosen; there all must be silent.
-    Where no parameter of the optimizer has a gradient, the cause lies behind the last layer, and no ReLU is accused.
+    Where no parameter of the optimizer has a gradient, the cause lies behind the last layer, and no ReLU is accused;
+    not judged where the loss is 0 because the last layer and all targets so far are.
 
     **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
     than it looks; if a whole layer is dead nothing before it learns.
@@ -58,6 +59,9 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     """
     if seen.faintest < UNDERFLOW:
         yield Skip("gradients shrink until float32 cannot hold them")
+        return
+    if seen.largest == seen.loss == seen.head == 0:
+        yield Skip("the last layer is zero, and so are all targets so far")
         return
     layers = [layer for layer in seen.layers if layer.share >= _limit(layer, share)]
     if layers:

@@ -39,6 +39,7 @@ class SilentUnits(Evidence):
         largest: largest gradient of all parameters of the optimizer in the last sample, NaN where it was not measured.
         faintest: the smallest, above 0, of the largest gradients of the layers' biases there, NaN where not measured.
         loss: the loss of that sample, NaN where it was not seen.
+        head: largest weight of the last matrix there, NaN where it was not measured.
     """
 
     layers: tuple[SilentLayer, ...]
@@ -47,6 +48,7 @@ class SilentUnits(Evidence):
     largest: float = math.nan
     faintest: float = math.nan
     loss: float = math.nan
+    head: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,11 @@ from .tensors import Measuring, Statistics, part
 
 EARLY = 4
 """First samples: the baseline of sizes, and the profile along the depth."""
+OPENING = 0.1
+"""Share of the octaves between the faintest gradient and the largest, and octaves at least, that it gains between two
+samples while what is behind it has not left zero yet."""
+SETTLED = 3
+"""Samples since then whose slopes count."""
 HISTORY = 8
 """Samples kept."""
 SHOWN = 64
@@ -46,6 +51,7 @@ class Past:
     early: list[float] = field(default_factory=list)
     largest: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
     slopes: list[float] = field(default_factory=list)
+    faintest: float = -math.inf
     norms: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
     scales: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
@@ -235,7 +241,7 @@ class GradientWatch(Observer):
             batch=at.batch,
             adaptive=adaptive,
             clipped=self._run.clip is not None,
-            span=profile.span if profile is not None else 0.0,
+            span=profile.span if profile is not None and len(profile.slopes) >= min(past.samples, SETTLED) else 0.0,
             layers=profile.layers if profile is not None else 0,
             **at.tags(),
         )
@@ -246,6 +252,9 @@ class GradientWatch(Observer):
         if len(past.slopes) >= EARLY or len(some) < 3:
             return None
         sizes = [math.log2(row.rms) for row in some]
+        before, past.faintest = past.faintest, min(sizes)
+        if past.faintest > before + max(1.0, OPENING * (max(sizes) - min(sizes))):
+            past.slopes.clear()  # zero-initialised parts still open
         past.slopes.append(slope(sizes))
         return DepthProfile(
             slopes=tuple(past.slopes),

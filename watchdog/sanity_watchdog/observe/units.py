@@ -50,6 +50,7 @@ class UnitWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         self._parameters = named_all(run.module)
         last = next((p for p in reversed(self._parameters.values()) if p.dim() > 1), None)
+        self._head = last
         names = {id(p): name for name, p in self._parameters.items()}
         biases = {
             names[id(bias)]: (bias, weight)
@@ -103,6 +104,8 @@ class UnitWatch(Observer):
         if self._suspects & found.keys():
             self._traced |= self._suspects & found.keys()
             self._last["largest"] = _largest(p.grad for group in optimizer.param_groups for p in group["params"])
+            if self._head is not None and is_plain(self._head):
+                self._last["head"] = self._head.detach().abs().amax().float()
             sizes = _sizes(found.values())
             if sizes is not None:
                 self._last["faintest"] = sizes.masked_fill(sizes == 0, torch.inf).amin()
@@ -150,8 +153,9 @@ class UnitWatch(Observer):
             del self._alive[name], self._samples[name]
         self._suspects = self._suspects - set(names) | suspects
         layers.sort(key=lambda layer: -layer.share)
-        largest, faintest, loss = (float(values.get(key, math.nan)) for key in ("largest", "faintest", "loss"))
-        made = partial(SilentUnits, largest=largest, faintest=faintest, loss=loss)
+        largest, faintest = float(values.get("largest", math.nan)), float(values.get("faintest", math.nan))
+        loss, head = float(values.get("loss", math.nan)), float(values.get("head", math.nan))
+        made = partial(SilentUnits, largest=largest, faintest=faintest, loss=loss, head=head)
         yield made(layers=tuple(layers), samples=samples, measured=len(names), **at.tags())
 
 
