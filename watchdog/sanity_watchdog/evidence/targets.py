@@ -141,3 +141,19 @@ class Attraction(Evidence):
     """Where the step's loss enlarges nothing but cosines between two outputs that both are trained; empty elsewhere."""
 
     lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawnNoise(Evidence):
+    """What is wrong with the noise that a step draws for its loss.
+
+    Attributes:
+        kind: ``unseen``: a target of noise other than that in the network's input; ``cut``: codes of a variational
+            network are drawn without a gradient; ``log``, ``variance``: their noise is multiplied by the logarithm of
+            the variance, or by the variance. Empty where nothing is.
+        where: the user's line. origin: where the noise that was meant is drawn.
+    """
+
+    kind: str = ""
+    where: str = ""
+    origin: str = ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..evidence.losses import Origin, Spread
+from .operations import SCALES, VIEWS
 from .pairs import Pairs
 
 
@@ -63,3 +64,16 @@ def answers_weigh(inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
     pairs = list(zip(inputs, facts, strict=True))
     scores = next((t for t, f in pairs if f.logs and t.requires_grad), None)
     return scores is not None and any(f.made and t.shape == scores.shape for t, f in pairs if not t.requires_grad)
+
+
+def keeps_length(name: str, inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
+    """Is this a view of unit vectors, or all of them times one number?"""
+    if name in VIEWS:
+        return bool(facts) and facts[0].unit
+    rest = [t.numel() for t, f in zip(inputs, facts, strict=True) if not f.unit]
+    return name in SCALES and len(rest) < len(inputs) and all(n == 1 for n in rest)
+
+
+def divides_by_norm(name: str, facts: Sequence[Fact]) -> bool:
+    """Is it a quotient by lengths?"""
+    return name in ("div", "true_divide", "divide") and len(facts) > 1 and facts[1].norm

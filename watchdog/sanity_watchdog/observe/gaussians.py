@@ -20,6 +20,7 @@ MOST = 8
 """Atoms of a form that is followed."""
 FIXED, LEARNED, MIXED = "fixed", "learned", "mixed"
 """Kinds of atoms of unknown making: without a gradient, with one, a product of two that have one."""
+SAME = ("expand", "expand_as", "contiguous", "clone")
 SUMS = ("add", "__radd__", "sub", "subtract", "rsub", "__rsub__")
 PRODUCTS = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide", "neg", "negative")
 
@@ -30,16 +31,23 @@ class Gaussians:
     def __init__(self) -> None:
         self._forms: Marks[Form] = Marks()
         self._names = count()
+        self.divergences: list[Form] = []
 
     def follow(self, name: str, args: tuple[Any, ...], out: Tensor) -> int:
         """An operation has run; 1 or -1 where its result is such a divergence, or minus one, 0 else."""
+        if name in SAME and args and isinstance(args[0], Tensor) and args[0].shape == out.shape:
+            self._forms.put(out, self.of(args[0]))
+            return 0
         found = self._sum(name, args) if name in SUMS else self._product(name, args) if name in PRODUCTS else None
         if found is None:
             found = self._atom(name, args)
         if found is None or len(found) > MOST:
             return 0
         self._forms.put(out, found)
-        return _sign(found) if name in SUMS else 0
+        sign = _sign(found) if name in SUMS else 0
+        if sign:
+            self.divergences.append(found)
+        return sign
 
     def of(self, tensor: Tensor) -> Form:
         """The form of a tensor; its own atom where nothing is known of its making."""
@@ -98,6 +106,12 @@ def _times(form: Form, factor: float) -> Form:
 
 def _fixed(form: Form) -> frozenset[tuple[Atom, float]]:
     return frozenset(form.items())
+
+
+def variance_of(form: Form) -> Atom | None:
+    """The variance in such a divergence."""
+    found = (_variance(atom, factor, form)[0] for atom, factor in form.items())
+    return next((atom for atom in found if atom is not None), None)
 
 
 def _sign(form: Form) -> int:

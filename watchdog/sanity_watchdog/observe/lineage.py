@@ -15,7 +15,7 @@ from .batches import is_square, sample_axis, size_of
 from .calls import Frontier, LossCall, Marks, Trace, inputs_of, tensors_of
 from .culprits import Culprits
 from .dropped import note_dropout
-from .facts import NOTHING, Fact, answers_weigh, joins_sigmoids
+from .facts import NOTHING, Fact, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
 from .layout import Call
 from .loaders import first_size
 from .observer import is_plain
@@ -34,7 +34,6 @@ from .operations import (
     READS,
     RECURRENT,
     REDUCES,
-    SCALES,
     SILENT,
     UNITS,
     VIEWS,
@@ -122,6 +121,8 @@ class Lineage:
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
                 self._put_known(out, True)
+                if name == "randn_like" and self._training:
+                    self.signs.noise.drawn(out)
             return
         if name in HOOKS:
             self._obstacle("a hook on a tensor would fire twice")
@@ -141,6 +142,7 @@ class Lineage:
                 if isinstance(one, Tensor):
                     self._operation(name, (function, args, kwargs, i), one)
         elif name in READS and args and isinstance(args[0], Tensor):
+            self.signs.noise.read(args[0])
             if self.of(args[0]).data and not self._trace.calls:
                 self._reads += 1
                 self._trace.left |= args[0].numel() > 1 or self._reads >= self._most
@@ -197,7 +199,7 @@ class Lineage:
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
-            unit=name in UNITS or self._keeps_length(name, inputs, facts) or self._divides_by_norm(name, facts),
+            unit=name in UNITS or keeps_length(name, inputs, facts) or divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),
             cosine=name == "cosine_similarity"
             or (name in LAYERS and sum(f.unit for f in facts) >= 2)
@@ -242,6 +244,7 @@ class Lineage:
                 self._pass_on(tensor, inputs)
 
     def _pass_on(self, target: Tensor, sources: list[Tensor]) -> None:
+        self.signs.noise.written(target, sources)
         others = [t for t in sources if t is not target]
         self._put_known(target, self._is_known(target, written=True) and all(map(self._is_known, others)))
         if any(self.of(t).data for t in sources):
@@ -260,18 +263,6 @@ class Lineage:
         if weight is None or not 0 <= axis < out.ndim or out.shape[axis] != len(weight):
             return layout.after(name, call, [f.classes for f in facts], inputs, out)
         return layout.numbered(len(weight), axis, out.ndim)
-
-    @staticmethod
-    def _keeps_length(name: str, inputs: list[Tensor], facts: list[Fact]) -> bool:
-        """Is this a view of unit vectors, or all of them times one number?"""
-        if name in VIEWS:
-            return bool(facts) and facts[0].unit
-        rest = [t.numel() for t, f in zip(inputs, facts, strict=True) if not f.unit]
-        return name in SCALES and len(rest) < len(inputs) and all(n == 1 for n in rest)
-
-    @staticmethod
-    def _divides_by_norm(name: str, facts: list[Fact]) -> bool:
-        return name in ("div", "true_divide", "divide") and len(facts) > 1 and facts[1].norm
 
     def _note_spread(self, spread: Spread) -> None:
         if spread not in self._trace.spreads:

@@ -5,8 +5,8 @@ ends the trail, so that what a loss is made of is known or not said.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from .calls import LossCall, Marks, Trace
+from .codes import Codes
 from .cosines import Cosines
 from .distances import Distances
 from .gaussians import Gaussians
@@ -21,9 +22,11 @@ from .idle_terms import IdleTerms
 from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .noise import Noise
 from .operations import VIEWS
 from .site import user_line
 from .surrogates import Surrogates
+from .terms import Term, Terms, beside_others, joined, times
 
 JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
 """Losses that nobody enlarges for the batch's own targets."""
@@ -46,46 +49,14 @@ MOST = 1 << 16
 """Weights whose values are looked at."""
 
 
-@dataclass(frozen=True, eq=False)
-class Term:
-    """One part of a loss that has a right sign.
-
-    Attributes:
-        function: the loss function, ``Normal.log_prob``, ``log_softmax``, …
-        where: the user's line. call: the loss call, None for what is written by hand. distance: is it an error by hand?
-        certain: is the other sign a fault, whatever else is meant? divergence: of a Gaussian from a fixed one?
-        attracts: is it the cosine between two outputs that both are trained? surrogate: PPO's clipped surrogate?
-    """
-
-    function: str
-    where: str
-    certain: bool = True
-    call: LossCall | None = None
-    distance: bool = False
-    divergence: bool = False
-    attracts: bool = False
-    surrogate: bool = False
-
-    @property
-    def is_loss(self) -> bool:
-        """May it be weighed by sample, and enlarged beside objectives of other kinds?"""
-        return self.distance or self.call is not None
-
-    @property
-    def always(self) -> bool:
-        """Is its sign known beside a loss of the right sign as well?"""
-        return self.divergence or self.surrogate
-
-
-Terms = Mapping[Term, int]
-"""Sign by term: 1 where the loss grows with the misfit, -1 where it falls."""
-
-
 class Signs:
     """Follows terms through one step. ``is_data``: is a tensor made from the batch? ``is_unit``: of unit vectors?"""
 
     def __init__(
-        self, trace: Trace, is_data: Callable[[Tensor], bool], is_unit: Callable[[Tensor], bool] = lambda t: False
+        self,
+        trace: Trace,
+        is_data: Callable[[Tensor], bool],
+        is_unit: Callable[[Tensor], bool] = lambda t: False,
     ) -> None:
         self._trace, self._is_data = trace, is_data
         self._terms: Marks[Terms] = Marks()
@@ -95,6 +66,8 @@ class Signs:
         self._surrogates = Surrogates()
         self._scales = LogScales(self._is_error)
         self.idle = IdleTerms(trace.cuts.get)
+        self.noise = Noise(self._is_made)
+        self.codes = Codes(self._gaussians, lambda t: bool(self.noise.of(t)), self._is_made)
         self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
@@ -103,6 +76,9 @@ class Signs:
     def is_given(self, tensor: Tensor) -> bool:
         """Is it data of the batch, and nothing that a trained part has made?"""
         return self._is_data(tensor) and not tensor.requires_grad and self._trace.cuts.get(tensor) is None
+
+    def _is_made(self, tensor: Tensor) -> bool:
+        return tensor.requires_grad or self._is_data(tensor) or self._trace.cuts.get(tensor) is not None
 
     def of(self, tensor: Any) -> Terms:
         """The terms whose weighted sum this is, as far as it is known."""
@@ -136,6 +112,7 @@ class Signs:
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
         self.idle.called(call)
+        self.noise.called(call)
         target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
         if isinstance(call.value, Tensor) and call.value.requires_grad:
             if self._cosines.pulls(call) and not self._is_data(call.target):
@@ -146,6 +123,7 @@ class Signs:
 
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:
         """``distribution.log_prob(value)`` was called."""
+        self.codes.scored(value)
         if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self.is_given(value):
             self.fits(f"{type(distribution).__name__}.log_prob", result)
 
@@ -158,6 +136,8 @@ class Signs:
     ) -> None:
         """An operation has run."""
         plain = "alpha" not in kwargs  # without an option that changes what it does to a sign
+        self.noise.follow(name, args, inputs, out)
+        self.codes.follow(name, inputs, out)
         if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
             self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})
             return
@@ -174,7 +154,7 @@ class Signs:
             if name in (*ADDS, *SUBTRACTS) and any(not t.requires_grad and self._is_data(t) for t in inputs):
                 found = {}  # such as a ratio to stored probabilities
             if any(not k and t.requires_grad and self._is_data(t) for k, t in zip(known, inputs, strict=True)):
-                found = _beside_others(found)
+                found = beside_others(found)
             self._terms.put(out, found)
             self._ended.update(term for k in known for term in k if term not in found)
             if found:
@@ -206,15 +186,15 @@ class Signs:
 
     def _sum(self, name: str, args: tuple[Any, ...], known: list[Terms], inputs: list[Tensor]) -> Terms:
         if name in ADDS or name in KEEPS:
-            return _joined(known)
+            return joined(known)
         if name in FLIPS:
-            return _times(known[0], -1)
+            return times(known[0], -1)
         if name in SUBTRACTS:
             first = isinstance(args[0], Tensor) and bool(self.of(args[0])) and name in ("sub", "subtract")
             left, right = (known[0], known[1:]) if first else ({}, known)
             if name == "rsub":
                 left, right = ({}, known[:1]) if len(known) == 1 else (known[1], known[:1])
-            return _joined([left, *(_times(k, -1) for k in right)])
+            return joined([left, *(times(k, -1) for k in right)])
         if name in MULTIPLIES and len(args) > 1:
             whole = [i for i, k in enumerate(known) if k]
             if len(whole) == 1 and (name not in ("div", "divide", "true_divide") or args[0] is inputs[whole[0]]):
@@ -242,25 +222,6 @@ class Signs:
             self._logs.put(out, log)
 
 
-def _joined(several: list[Terms]) -> Terms:
-    found: dict[Term, int] = {}
-    for terms in several:
-        for term, sign in terms.items():
-            if found.setdefault(term, sign) != sign:
-                return {}
-    return found
-
-
-def _beside_others(terms: Terms) -> Terms:
-    """Beside an objective of another kind a loss may be enlarged on purpose."""
-    apart = {t: sign for t, sign in terms.items() if not t.attracts}
-    return {replace(t, certain=False) if t.is_loss else t: sign for t, sign in apart.items()}
-
-
-def _times(terms: Terms, sign: int) -> Terms:
-    return {term: sign * s for term, s in terms.items()}
-
-
 def _weighed(terms: Terms, factor: Any) -> Terms:
     """What is left after a factor: a number keeps all, weights that are nowhere negative the losses, with a doubt."""
     if not isinstance(factor, Tensor):
@@ -272,7 +233,7 @@ def _weighed(terms: Terms, factor: Any) -> Terms:
     else:
         fine = bool((factor >= 0).all()) and all(term.is_loss for term in terms)
         return {replace(term, certain=False): sign for term, sign in terms.items()} if fine else {}
-    return _times(terms, 1 if number > 0 else -1) if number > 0 or number < 0 else {}
+    return times(terms, 1 if number > 0 else -1) if number > 0 or number < 0 else {}
 
 
 def _pairs_of_places(index: Any) -> bool:

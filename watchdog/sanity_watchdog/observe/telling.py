@@ -5,7 +5,7 @@ from functools import partial
 from torch import Tensor
 
 from ..evidence.losses import DetachedTerm, Likelihood
-from ..evidence.targets import Attraction
+from ..evidence.targets import Attraction, DrawnNoise
 from .moment import Moment
 from .nodes import nodes
 from .signs import Signs
@@ -42,12 +42,20 @@ class Telling:
                 made = partial(Likelihood, divergence=term.divergence, distance=term.distance, surrogate=term.surrogate)
                 at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
 
+        self._tell_noise(at)
         for idle in self._signs.idle.of(loss)[:1]:
             at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
         for where in self._signs.falling(loss)[:1]:
             at.emit(
                 Likelihood(function="log-scale", where=where, value=float(loss.detach().sum()), scale=True, **at.tags())
             )
+
+    def _tell_noise(self, at: Moment) -> None:
+        found = [DrawnNoise(kind=kind, where=where, **at.tags()) for kind, where in self._signs.codes.found()]
+        for one in self._signs.noise.unseen():
+            found.append(DrawnNoise(kind="unseen", where=one.where, origin=one.other, **at.tags()))
+        for evidence in found[:1] or [DrawnNoise(**at.tags())]:
+            at.emit(evidence)
 
     def end(self, at: Moment) -> None:
         """Say whether all that the step did was to pull outputs together: other backward passes may push them apart."""

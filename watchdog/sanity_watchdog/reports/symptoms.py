@@ -69,6 +69,8 @@ SYMPTOMS = {
         scheduler steps once per epoch instead of every step: WD502
         scheduler has no effect on the learning rate: WD503 WD502
         trains far too slowly, learning rate is tiny: WD316 WD502
+        diffusion model predicts zero, its loss stays at 1: WD116
+        VAE ignores its encoder, posterior collapse, samples from the prior are bad: WD116
         SimSiam or BYOL collapses, all embeddings are the same: WD115
         distillation loss is always 0, teacher and student are the same: WD114
         learns k times too slowly with gradient accumulation: WD512
