@@ -30,7 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder and an environment of its own: distributed runs leave a group, and a port in ``os.environ``."""
+    """A folder and an environment of its own.
+
+    Distributed runs leave a group, and a port in ``os.environ``; deterministic ones leave torch deterministic.
+    """
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     yield
@@ -40,5 +43,7 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.use_deterministic_algorithms(False)
     os.environ.clear()
     os.environ.update(before)
