@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.optim import Adam
 
-from tests.runs import Classifier, blobs, loader, mlp
+from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, healthy
 from .parts import cnn, images, text
@@ -39,6 +39,42 @@ def preferences() -> Run:
             return -F.logsigmoid(wanted * (better - worse)).mean()
 
     return Preferences(mlp(k=1), lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def likeness_and_difference_in_turn() -> Run:
+    class Turns(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            one, other = (self.net(batch[0] + 0.1 * torch.randn_like(batch[0])) for _ in range(2))
+            if batch_idx % 2:
+                return F.relu(F.cosine_similarity(one, other.roll(1, 0)) - 0.2).mean()
+            return 1 - F.cosine_similarity(one, other).mean()
+
+    return Turns(mlp(k=16)), loader(*blobs()), {}
+
+
+@healthy
+def two_optimizers_in_turn() -> Run:
+    class Turns(Manual):
+        def __init__(self) -> None:
+            super().__init__(mlp(k=16))
+            self.head = nn.Linear(16, 10)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x, y = batch
+            optimizer = self.optimizers()[batch_idx % 2]
+            if batch_idx % 2:
+                loss = F.cross_entropy(self.head(self.net(x)), y)
+            else:
+                loss = -F.cosine_similarity(self.net(x + 0.1), self.net(x - 0.1)).mean()
+            optimizer.zero_grad()
+            self.manual_backward(loss)
+            optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            return Adam(self.net.parameters(), 1e-3), Adam(self.parameters(), 1e-3)
+
+    return Turns(), loader(*blobs()), {}
 
 
 @healthy

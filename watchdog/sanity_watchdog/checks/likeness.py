@@ -50,7 +50,7 @@ def compared_with_itself(seen: Likeness) -> Findings:
 def attraction_alone(seen: Attraction) -> Findings:
     """Two trained outputs are only pulled together: the best is one output for everything.
 
-    **What it sees.** The first step's loss, followed from cosines (``cosine_similarity``, products of normalised
+    **What it sees.** The loss of the first steps, followed from cosines (``cosine_similarity``, products of normalised
     vectors, products over both lengths, a ``cosine_embedding_loss`` whose targets are all made to be 1) through sums,
     means, diagonals and numbers as factors. It alerts when the loss enlarges cosines between outputs that both get
     gradients, and has no other term on the data.
@@ -65,8 +65,9 @@ def attraction_alone(seen: Attraction) -> Findings:
 
     **When to ignore.** Where the network itself keeps outputs apart. Whitening and orthogonal maps are recognised.
 
-    **Limits.** The first step only; not where the step is compiled, nor where several backward passes make it up by
-    hand. Distances of other kinds are not judged.
+    **Limits.** The first step, and the next two samples where it pulls: losses that take turns may push in one of them.
+    Not where the step is compiled, nor where several backward passes make it up by hand. Distances of other kinds are
+    not judged.
 
     **Sources.** Chen and He 2021, Exploring Simple Siamese Representation Learning, 4.1: without stop-gradient.
     """

@@ -147,6 +147,7 @@ class Trace:
         totals: how numbers were summed up, where it is watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
+        pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
         twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
@@ -171,6 +172,7 @@ class Trace:
     distils: bool = False
     totals: "Totals | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
+    pulled: list[tuple[str, ...]] = field(default_factory=list)
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)

@@ -82,7 +82,7 @@ class LossCalls(Observer):
         self._by_hand = None
         if follow:
             lineage = Lineage(at.trace, batch, training, self._score, at.run)
-            self._telling = Telling(lineage.signs) if training and minimises(at.run.optimizers) else None
+            self._telling = Telling(lineage.signs, at.trace) if training and minimises(at.run.optimizers) else None
             mode = FollowingMode(self._interception, lineage)
             return (likelihoods(self._interception, lineage.signs), mode) if self._telling else (mode,)
         return (entry_points(self._interception),)
@@ -179,8 +179,6 @@ class LossCalls(Observer):
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
-        if self._telling is not None:
-            self._telling.end(at)
         self._release(at)
 
     def validation_end(self, at: Moment) -> None:

@@ -26,6 +26,7 @@ from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
 from .player_targets import PlayerTargetsObserver
 from .progress import Progress
+from .pulling import PullingObserver
 from .ranks import Ranks
 from .reseeding import ReseedingWatch, SeededLoadingWatch
 from .rewriting import RewritingWatch
@@ -55,6 +56,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     PlayerTargetsObserver,
     WeightingWatch,
     LikenessWatch,
+    PullingObserver,
     ReseedingWatch,
     SeededLoadingWatch,
     RewritingWatch,

@@ -5,7 +5,8 @@ from functools import partial
 from torch import Tensor
 
 from ..evidence.losses import DetachedTerm, Likelihood
-from ..evidence.targets import Attraction, DrawnNoise
+from ..evidence.targets import DrawnNoise
+from .calls import Trace
 from .moment import Moment
 from .nodes import nodes
 from .signs import Signs
@@ -18,9 +19,8 @@ ORTHOGONAL = ("LinalgMatrixExp", "LinalgHouseholder", "LinalgQr")
 class Telling:
     """Follows ``signs`` through the backward passes of one step."""
 
-    def __init__(self, signs: Signs) -> None:
-        self._signs = signs
-        self._pulled: list[tuple[str, ...]] = []
+    def __init__(self, signs: Signs, trace: Trace) -> None:
+        self._signs, self._trace = signs, trace
 
     def lowers(self, loss: Tensor) -> bool:
         """Is minus a term of its right sign in it, whatever is meant?"""
@@ -28,12 +28,7 @@ class Telling:
 
     def tell(self, at: Moment, loss: Tensor) -> None:
         """Say which parts of a loss have the wrong sign: to their calls, or as evidence where there is none."""
-        pulled = self._signs.pulled(loss)
-        if any(node.name().startswith(WHITENING + ORTHOGONAL) for node in (nodes(loss) if pulled else ())):
-            pulled = []
-        self._pulled.append(tuple(dict.fromkeys(term.where for term in pulled)))
-        if at.run.automatic:
-            self.end(at)
+        self._trace.pulled.append(pulled(self._signs, loss))
         for term in self._signs.wrong(loss):
             if term.call is not None:
                 term.call.flipped = True
@@ -57,8 +52,10 @@ class Telling:
         for evidence in found[:1] or [DrawnNoise(**at.tags())]:
             at.emit(evidence)
 
-    def end(self, at: Moment) -> None:
-        """Say whether all that the step did was to pull outputs together: other backward passes may push them apart."""
-        if self._pulled:
-            at.emit(Attraction(lines=self._pulled[0] if len(self._pulled) == 1 else (), **at.tags()))
-        self._pulled = []
+
+def pulled(signs: Signs, loss: Tensor) -> tuple[str, ...]:
+    """Lines that pull trained outputs together, where nothing else is in the loss and no layer keeps them apart."""
+    terms = signs.pulled(loss)
+    if any(node.name().startswith(WHITENING + ORTHOGONAL) for node in (nodes(loss) if terms else ())):
+        return ()
+    return tuple(dict.fromkeys(term.where for term in terms))
