@@ -157,3 +157,10 @@ class DrawnNoise(Evidence):
     kind: str = ""
     where: str = ""
     origin: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alliance(Evidence):
+    """Line of the last layer whose scores of what one player makes two players pull the same way; empty for none."""
+
+    where: str = ""

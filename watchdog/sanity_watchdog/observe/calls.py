@@ -19,6 +19,7 @@ from .suspects import Seen
 if TYPE_CHECKING:
     from .attending import Attending
     from .culprits import Culprits
+    from .rivals import Rivals
     from .totals import Totals
 
 Fact = TypeVar("Fact")
@@ -145,6 +146,7 @@ class Trace:
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         distils: did a network's own answers weigh log-probabilities?
         totals: how numbers were summed up, where it is watched.
+        rivals: scores of one player for what another makes, where it is watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
@@ -171,6 +173,7 @@ class Trace:
     culprits: "Culprits | None" = None
     distils: bool = False
     totals: "Totals | None" = None
+    rivals: "Rivals | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
@@ -190,7 +193,7 @@ class Trace:
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = self.attending = self.totals = None
+        self.culprits = self.attending = self.totals = self.rivals = None
         self.cuts = Marks()
         self.known = Marks()
 

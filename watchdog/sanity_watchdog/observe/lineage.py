@@ -43,6 +43,7 @@ from .origins import line_of, note_twice, origin_of
 from .overlaps import Overlaps
 from .pairs import averaged, compared, pairs_of
 from .picked import Picked
+from .rivals import Rivals, owners_of
 from .run import Run
 from .signs import Signs
 from .site import user_line
@@ -79,6 +80,7 @@ class Lineage:
         self._facts: Marks[Fact] = Marks()
         self.signs = Signs(trace, lambda t: self.of(t).data, lambda t: self.of(t).unit)
         trace.totals = self._totals = Totals(trace)
+        trace.rivals = self._rivals = Rivals(owners_of(run), trace.calls)
         self._picked = Picked(trace, self.signs.is_given)
         self.overlaps = Overlaps(trace, self._is_scored, self.signs.is_given, partial(self.signs.fits, "overlap"))
         self._samples = size_of(batch, drawn)
@@ -172,6 +174,7 @@ class Lineage:
             self.overlaps.follow(name, inputs, out)
             self.signs.follow(name, args, kwargs, inputs, out)
             self._totals.follow(name, args, inputs, out)
+            self._rivals.follow(name, args, inputs, out)
             self._picked.follow(name, inputs, out)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())

@@ -30,6 +30,7 @@ from .pulling import PullingObserver
 from .ranks import Ranks
 from .reseeding import ReseedingWatch, SeededLoadingWatch
 from .rewriting import RewritingWatch
+from .rivals import RivalsWatch
 from .runtime import Runtime
 from .saturation import SaturationWatch
 from .scaled_clips import ScaledClipWatch
@@ -54,6 +55,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Progress,
     MadeTargetsObserver,
     PlayerTargetsObserver,
+    RivalsWatch,
     WeightingWatch,
     LikenessWatch,
     PullingObserver,

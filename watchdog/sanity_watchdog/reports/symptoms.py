@@ -71,6 +71,7 @@ SYMPTOMS = {
         trains far too slowly, learning rate is tiny: WD316 WD502
         diffusion model predicts zero, its loss stays at 1: WD116
         VAE ignores its encoder, posterior collapse, samples from the prior are bad: WD116
+        GAN makes noise, its generator gets worse while both losses fall: WD117 WD110
         SimSiam or BYOL collapses, all embeddings are the same: WD115
         distillation loss is always 0, teacher and student are the same: WD114
         learns k times too slowly with gradient accumulation: WD512

@@ -1,0 +1,89 @@
+"""Generators that do what their discriminator or critic wants."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
+
+from tests.runs import Manual, loader, mlp
+
+from .case import Run, fault
+
+bce = F.binary_cross_entropy_with_logits
+
+
+class Rivals(Manual):
+    """``judged(real, made)`` is the critic's loss, ``made(made)`` the generator's."""
+
+    def __init__(
+        self,
+        judged: Callable[[Tensor, Tensor], Tensor],
+        made: Callable[[Tensor], Tensor],
+        critic: nn.Module | None = None,
+        rounds: int = 1,
+    ) -> None:
+        super().__init__(mlp(8, 2))
+        self.critic = mlp(2, 1) if critic is None else critic
+        self.judged, self.made, self.rounds = judged, made, rounds
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        player, judge = self.optimizers()
+        x = batch[0]
+        for _ in range(self.rounds):
+            with torch.no_grad():
+                made = self.net(torch.randn(len(x), 8))
+            judge.zero_grad()
+            self.manual_backward(self.judged(self.critic(x), self.critic(made)))
+            judge.step()
+        player.zero_grad()
+        self.manual_backward(self.made(self.critic(self.net(torch.randn(len(x), 8)))))
+        player.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.critic)]
+
+
+def points() -> Any:
+    return loader(torch.randn(512, 2) + 1)
+
+
+def told_apart(real: Tensor, made: Tensor) -> Tensor:
+    return (bce(real, torch.ones_like(real)) + bce(made, torch.zeros_like(made))) / 2
+
+
+@fault("WD117")
+def generator_told_that_it_is_false(fixed: bool) -> Run:
+    return Rivals(told_apart, lambda s: bce(s, torch.full_like(s, float(fixed)))), points(), {}
+
+
+@fault("WD117")
+def critics_score_with_the_same_sign(fixed: bool) -> Run:
+    sign = -1 if fixed else 1
+    return Rivals(lambda real, made: made.mean() - real.mean(), lambda s: sign * s.mean(), rounds=3), points(), {}
+
+
+@fault("WD117")
+def critic_that_is_turned_round() -> Run:
+    return Rivals(lambda real, made: real.mean() - made.mean(), lambda s: -s.mean()), points(), {}
+
+
+@fault("WD117")
+def hinge_with_the_wrong_sign_for_the_generator() -> Run:
+    def judged(real: Tensor, made: Tensor) -> Tensor:
+        return F.relu(1.0 - real).mean() + F.relu(1.0 + made).mean()
+
+    critic = nn.Sequential(
+        parametrizations.spectral_norm(nn.Linear(2, 32)), nn.ReLU(), parametrizations.spectral_norm(nn.Linear(32, 1))
+    )
+    return Rivals(judged, lambda s: s.mean(), critic), points(), {}
+
+
+@fault("WD117")
+def squares_that_want_the_same(fixed: bool) -> Run:
+    def judged(real: Tensor, made: Tensor) -> Tensor:
+        return 0.5 * ((real - 1) ** 2).mean() + 0.5 * (made**2).mean()
+
+    return Rivals(judged, lambda s: F.mse_loss(s, torch.full_like(s, float(fixed)))), points(), {}
