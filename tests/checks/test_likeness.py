@@ -11,6 +11,7 @@ ALIKE = Likeness(function="mse_loss", where="train.py:31", samples=6, exact=True
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (compared_with_itself, ALIKE),
     (compared_with_itself, replace(ALIKE, function="kl_div", exact=False, samples=9, attempt=34)),
+    (compared_with_itself, replace(ALIKE, function="cross_entropy", exact=False, attempt=34, views=True)),
     (attraction_alone, Attraction(lines=("train.py:31", "train.py:32"))),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.runs import Manual, blobs, loader, mlp, step_by_hand
+from tests.runs import Classifier, Manual, blobs, loader, mlp, step_by_hand
 
 from .case import Run, fault
 from .healthy_pairs import Siamese, agreement
@@ -71,3 +71,34 @@ def two_towers_without_negatives() -> Run:
 
     x, _ = blobs()
     return Towers(), loader(x, x.flip(1)), {}
+
+
+def against_all_others(a: Any, b: Any, temperature: float = 0.2) -> Any:
+    """NT-Xent of two views (n, d)."""
+    z = F.normalize(torch.cat([a, b]), dim=1)
+    scores = (z @ z.T / temperature).fill_diagonal_(-torch.inf)
+    return F.cross_entropy(scores, torch.arange(len(z)).roll(len(a)))
+
+
+@fault("WD114")
+def views_that_are_one(fixed: bool) -> Run:
+    class Views(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            noise = 0.3 * torch.randn_like(batch[0])
+            again = 0.3 * torch.randn_like(batch[0]) if fixed else noise
+            return against_all_others(self.net(batch[0] + noise), self.net(batch[0] + again))
+
+    return Views(mlp(k=16)), loader(blobs()[0]), {}
+
+
+@fault("WD114")
+def first_view_taken_twice() -> Run:
+    class Views(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            a = self.net(batch[0])  # and never of batch[1]
+            q, k = F.normalize(a, dim=1), F.normalize(a, dim=1)
+            scores = torch.cat([(q * k).sum(1, keepdim=True), q @ k[:8].T], 1)
+            return F.cross_entropy(scores[8:] / 0.1, torch.zeros(len(q) - 8, dtype=torch.long))
+
+    x, _ = blobs()
+    return Views(mlp(k=16)), loader(x + 0.2 * torch.randn_like(x), x + 0.2 * torch.randn_like(x)), {}

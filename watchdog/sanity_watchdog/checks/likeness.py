@@ -17,7 +17,9 @@ def compared_with_itself(seen: Likeness) -> Findings:
 
     **What it sees.** Predictions and targets of distances, of ``kl_div`` and of cross entropies on probabilities, and
     anchors and positives of triplets, where the targets differ from place to place. It alerts when they were the same
-    at all samples of the first steps: to the last bit after 8 steps, within float32's rounding after 34.
+    at all samples of the first steps: to the last bit after 8 steps, within float32's rounding after 34. And scores of
+    contrastive losses: it alerts when those of all positive pairs were the highest of their rows and one number, as
+    where two views are one.
 
     **Why it matters.** This loss is zero, or at its minimum, and so is its gradient: nothing is distilled, and a
     consistency between two views or an average and its student is met by construction.
@@ -38,8 +40,12 @@ def compared_with_itself(seen: Likeness) -> Findings:
     if seen.samples >= SAMPLES and seen.attempt >= (EXACT if seen.exact else ROUNDED):
         yield compared_with_itself.alert(
             seen,
-            f"{seen.function} gets predictions that equal its targets, in all {seen.samples} steps looked at",
-            hint="are teacher and student one module, or is an output compared with itself? copy.deepcopy the one",
+            f"all positive pairs of {seen.function} are equal, in all {seen.samples} steps looked at"
+            if seen.views
+            else f"{seen.function} gets predictions that equal its targets, in all {seen.samples} steps looked at",
+            hint="is each view the same, or one tensor used twice? Draw the augmentation anew for each of them"
+            if seen.views
+            else "are teacher and student one module, or is an output compared with itself? copy.deepcopy the one",
             subjects=(seen.function,),
             where=seen.where,
             evidence={"samples": seen.samples, "steps": seen.attempt, "exact": seen.exact},

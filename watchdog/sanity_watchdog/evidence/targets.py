@@ -123,6 +123,7 @@ class Likeness(Evidence):
         function, where: of the loss call.
         samples: samples at which they did, if they did at all so far; else 0.
         exact: to the last bit. attempt: optimizer steps before the last sample.
+        views: instead, whether the score of every positive pair of a contrastive loss is the highest, and one number.
     """
 
     function: str
@@ -130,6 +131,7 @@ class Likeness(Evidence):
     samples: int = 0
     exact: bool = False
     attempt: int = 0
+    views: bool = False
 
     @property
     def scope(self) -> str:

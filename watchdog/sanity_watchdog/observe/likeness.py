@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..evidence.base import Evidence
 from ..evidence.targets import Likeness
-from .bounded import class_axis, thinned
+from .bounded import LIMIT, class_axis, thinned
 from .calls import LossCall
 from .leaves import leaves
 from .loss_statistics import DISTANCES
@@ -22,6 +22,8 @@ LINES = 8
 NEAR, VARIED = 1e-6, 1e-3
 """Largest difference, which is rounding of float32 in a softmax, and smallest deviation of targets that tell anything,
 both relative to the largest target."""
+FEWEST, SLACK = 8, 0.5
+"""Fewest samples of a contrastive loss, and by how much cosines may be rounded more: a product and two lengths."""
 
 
 @dataclass
@@ -46,15 +48,19 @@ class LikenessWatch(Observer):
             key = call.name, call.where
             if self._seen.get(key, _Seen()) is None or (key not in self._seen and len(self._seen) == LINES):
                 continue
-            if call.given or (key in self._seen and not _counts(at, call, loss_of(output))):
+            if (call.given and not _is_chosen(call)) or (key in self._seen and not _counts(at, call, loss_of(output))):
                 self._seen[key] = None  # a constraint that is met by construction, or a measurement
                 continue
             with torch.no_grad(), torch.autocast(at.run.device.type, enabled=False):
-                pair = _pair(call)
+                pair, positives = _pair(call), _positives(call)
                 if pair is not None:
-                    self._ask(at, call, *pair)
+                    given, wanted = (thinned(t).float() for t in pair)
+                    numbers = (given - wanted).abs().amax(), wanted.std(correction=0), wanted.abs().amax()
+                    self._ask(at, call, torch.stack(numbers))
+                elif positives is not None:
+                    self._ask(at, call, positives, views=True)
 
-    def _ask(self, at: Moment, call: LossCall, given: Tensor, wanted: Tensor) -> None:
+    def _ask(self, at: Moment, call: LossCall, numbers: Tensor, views: bool = False) -> None:
         key, tags, attempt = (call.name, call.where), at.tags(), at.attempt
 
         def read(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
@@ -71,12 +77,35 @@ class LikenessWatch(Observer):
                 samples=0 if seen is None else seen.samples,
                 exact=seen is not None and seen.exact,
                 attempt=attempt,
+                views=views,
                 **tags,
             )
 
-        given, wanted = thinned(given).float(), thinned(wanted).float()
-        numbers = (given - wanted).abs().amax(), wanted.std(correction=0), wanted.abs().amax()
-        at.ask({"likeness": torch.stack(numbers)}, read)
+        at.ask({"likeness": numbers}, read)
+
+
+def _is_chosen(call: LossCall) -> bool:
+    """Are its targets classes or candidates? No parameter goes into those."""
+    return call.name == "cross_entropy" and isinstance(call.target, Tensor) and not call.target.is_floating_point()
+
+
+def _positives(call: LossCall) -> Tensor | None:
+    """How far the scores (N, k) of the labels are from one number that is the highest of every row, (3,).
+
+    So they are where contrastive losses compare unit vectors with themselves. None where there are no such scores.
+    """
+    scores, labels = call.input, call.target
+    if not _is_chosen(call) or call.error or call.traced or not (is_plain(scores) and is_plain(labels)):
+        return None
+    if scores.ndim != 2 or labels.shape != scores.shape[:1] or len(labels) < FEWEST:
+        return None
+    if scores.numel() > LIMIT or scores.shape[1] < 2 or not scores.requires_grad:
+        return None
+    scores = scores.detach().float()
+    own = scores.gather(1, labels.clamp(0, scores.shape[1] - 1)[:, None])
+    low, high = own.aminmax()
+    apart = torch.maximum(high - low, (scores.amax(1, keepdim=True) - own).amax())
+    return torch.stack([apart * SLACK, (high - scores.amin()).clamp(max=1.0), own.abs().amax()])
 
 
 def _counts(at: Moment, call: LossCall, loss: Tensor | None) -> bool:

@@ -72,6 +72,7 @@ SYMPTOMS = {
         diffusion model predicts zero, its loss stays at 1: WD116
         VAE ignores its encoder, posterior collapse, samples from the prior are bad: WD116
         GAN makes noise, its generator gets worse while both losses fall: WD117 WD110
+        contrastive loss falls to its minimum at once and the embeddings are of no use: WD114 WD103
         SimSiam or BYOL collapses, all embeddings are the same: WD115
         distillation loss is always 0, teacher and student are the same: WD114
         learns k times too slowly with gradient accumulation: WD512
