@@ -57,6 +57,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, replace(DIVIDED, scales=False)),
     (divided_twice, replace(DIVIDED, calls=2, classifies=False)),
     (divided_twice, replace(DIVIDED, share=0.31, scale=0.25, weight=1.1, classifies=False)),
+    (divided_twice, replace(DIVIDED, share=0.31, scale=1.0, weight=0.3, each=True, calls=2, classifies=False)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(NOTHING, batches=63)),
@@ -84,6 +85,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (growing_graph, replace(KEPT, epochs=0, span=55)),
     (stalled_step, replace(STALL, seconds=299.0)),
     (divided_twice, replace(DIVIDED, share=1.0)),
+    (divided_twice, replace(DIVIDED, accumulate=2, share=0.31, each=True)),
+    (divided_twice, replace(DIVIDED, share=0.31, scale=0.25, weight=4.0, each=True)),
     (divided_twice, replace(DIVIDED, share=0.26)),
     (divided_twice, replace(DIVIDED, share=math.nan)),
     (divided_twice, replace(DIVIDED, calls=4)),

@@ -206,3 +206,20 @@ def maps_that_stay_orthogonal() -> Run:
 
     x = blobs()[0]
     return Maps(), loader(x, x.flip(1)), {}
+
+
+@healthy
+def four_heads_divided_by_their_number_one_by_one() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return sum(F.cross_entropy(z[:, :10] + z[:, 10 * i : 10 * i + 10], y) / 4 for i in range(4))
+
+    settings = {"accumulate_grad_batches": 4}
+    return Classifier(mlp(k=40), loss, SGD, lr=0.1), loader(*blobs(512)), settings
+
+
+@healthy
+def one_term_of_two_divided_by_a_number_of_its_own() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(z, y) + F.mse_loss(z.softmax(1), F.one_hot(y, 10).float(), reduction="sum") / 4 / 32
+
+    return Classifier(loss=loss, optimizer=SGD, lr=0.1), loader(*blobs(512)), {"accumulate_grad_batches": 4}

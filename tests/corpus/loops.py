@@ -369,6 +369,15 @@ def loss_and_penalty_divided_by_hand(fixed: bool) -> Run:
 
 
 @fault("WD512")
+def each_of_two_terms_divided(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        k = 1 if fixed else 4
+        return F.cross_entropy(z, y) / k + 0.1 * F.mse_loss(z.softmax(1), F.one_hot(y, 10).float()) / k
+
+    return Classifier(loss=loss, optimizer=SGD, lr=0.2), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@fault("WD512")
 def divided_by_an_accumulation_that_grows(fixed: bool) -> Run:
     class Grows(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

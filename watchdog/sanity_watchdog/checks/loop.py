@@ -215,8 +215,8 @@ def divided_twice(seen: DividedLoss) -> Findings:
 
     **What it sees.** With ``Trainer(accumulate_grad_batches=k)`` or a ``GradientAccumulationScheduler``: the first loss
     that ``training_step`` returned with this k is exactly 1/k of what its loss functions gave, or 1/k of a sum of terms
-    one of which is a loss function's. A WARNING where the size of the gradients matters (plain gradient descent,
-    clipping), an INFO for optimizers that divide it out, such as Adam.
+    one of which is a loss function's, or such terms divided by k one by one. A WARNING where the size of the gradients
+    matters (plain gradient descent, clipping), an INFO for optimizers that divide it out, such as Adam.
 
     **Why it matters.** Gradients are k times too small: so are the steps of SGD, a clipping norm is never reached, and
     logged losses are k times too small as well.
@@ -238,7 +238,8 @@ def divided_twice(seen: DividedLoss) -> Findings:
     halves = k == 2 and (seen.calls > 1 or not seen.classifies)
     calls = abs(seen.share * k - 1) < EXACT and not halves and seen.calls % k != 0
     terms = abs(seen.scale * k - 1) < EXACT and k > 2 and not abs(seen.weight / k - 1) < EXACT
-    if not calls and not terms:
+    each = seen.each and k > 2 and not abs(seen.scale * k - 1) < EXACT
+    if not calls and not terms and not each:
         return
     yield divided_twice.alert(
         seen,
@@ -246,5 +247,5 @@ def divided_twice(seen: DividedLoss) -> Findings:
         hint="return the loss itself: Lightning divides by accumulate_grad_batches",
         severity=None if seen.scales else Severity.INFO,
         where=seen.where,
-        evidence={"share": seen.share if calls else seen.scale, "accumulate": k},
+        evidence={"share": seen.share if calls else seen.scale if terms else 1 / k, "accumulate": k},
     )

@@ -149,6 +149,7 @@ class DividedLoss(Evidence):
         share: the step's loss over the sum of the values of its loss calls.
         scale: by which the sum of its terms is multiplied, where there are several.
         weight: by which they are multiplied one by one, added up.
+        each: is each of several terms, not as many as batches, divided by their number?
         calls: how many these are. classifies: are all of them losses of classes or of yes and no?
         scales: does the size of the gradients matter, for plain gradient descent or for clipping?
         where: the user's line.
@@ -158,6 +159,7 @@ class DividedLoss(Evidence):
     share: float
     scale: float = 1.0
     weight: float = 1.0
+    each: bool = False
     calls: int = 1
     classifies: bool = True
     scales: bool = True

@@ -48,6 +48,8 @@ class DividingWatch(Observer):
         names, where = tuple(call.name for call in calls), calls[0].where
         scales = math.isfinite(rate_that_scales(run.optimizers)) or run.clip is not None
         sum_of = trace.totals.of(loss) if trace is not None and trace.totals is not None else None
+        several = sum_of is not None and sum_of.called and sum_of.terms > 1
+        each = sum_of is not None and several and sum_of.terms % batches != 0 and batches in sum_of.divisors
 
         def read(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
             total, returned = values["losses"].tolist()
@@ -55,8 +57,9 @@ class DividingWatch(Observer):
                 accumulate=batches,
                 share=returned / total if total else math.nan,
                 calls=len(names),
-                scale=sum_of.scale if sum_of is not None and sum_of.called and sum_of.terms > 1 else 1.0,
+                scale=sum_of.scale if sum_of is not None and several else 1.0,
                 weight=sum_of.weight if sum_of is not None else 1.0,
+                each=each,
                 classifies=all(name in (*CLASS_LOSSES, *BINARY_LOSSES) for name in names),
                 scales=scales,
                 where=where,

@@ -20,12 +20,14 @@ class Total:
         scale: by which all of it is multiplied.
         weight: what its terms are multiplied by besides, added up.
         terms: how many these are. called: is the value of a loss function among them?
+        divisors: numbers by which each of them was divided.
     """
 
     scale: float = 1.0
     weight: float = 1.0
     terms: int = 1
     called: bool = False
+    divisors: frozenset[float] = frozenset()
 
 
 class Totals:
@@ -55,11 +57,14 @@ class Totals:
             factor = math.prod(float(a) for a in args[:2] if not getattr(a, "requires_grad", False))
             divides = name in DIVIDES and factor and getattr(args[0], "requires_grad", False)
             if name not in DIVIDES or divides:
-                self._totals.put(out, replace(parts[0], scale=parts[0].scale * (1 / factor if divides else factor)))
+                part = replace(parts[0], scale=parts[0].scale * (1 / factor if divides else factor))
+                by = frozenset((factor,)) if divides else frozenset[float]()
+                self._totals.put(out, replace(part, divisors=part.divisors | by))
 
 
 def _added(parts: list[Total]) -> Total:
     """Terms side by side: what scales all of them alike scales their sum."""
     scale = parts[0].scale if len({part.scale for part in parts}) == 1 else 1.0
     weight = sum(abs(part.weight * part.scale / scale) for part in parts) if scale else 0.0
-    return Total(scale, weight, sum(part.terms for part in parts), any(part.called for part in parts))
+    divisors = frozenset.intersection(*(part.divisors for part in parts))
+    return Total(scale, weight, sum(part.terms for part in parts), any(part.called for part in parts), divisors)
