@@ -301,6 +301,16 @@ def norm_of_the_last_gradients_logged_in_the_step() -> Run:
 
 
 @healthy
+def norm_measured_by_a_limit_out_of_reach() -> Run:
+    class Measures(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.log("norm", nn.utils.clip_grad_norm_(self.parameters(), 1e9))
+            return super().training_step(batch, batch_idx)
+
+    return Measures(), loader(*blobs()), {}
+
+
+@healthy
 def clipped_in_a_hook_of_its_own() -> Run:
     class Hooks(Classifier):
         def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -128,12 +129,30 @@ def test_integers_into_a_linear_layer_are_explained():
     assert "int64" in dog.alerts[0].message
 
 
-def test_an_exception_of_the_users_own_is_left_alone():
+def raised(batch):
+    raise ValueError("unexpected dtype of the batch")
+
+
+def raised_within_a_line(batch):
+    if batch[0].dtype is not torch.float64: raise ValueError("unexpected dtype of the batch")  # noqa: E701  # fmt: skip
+
+
+def raised_by_name(batch):
+    error = ValueError("the file is not on the same device as the batch")
+    raise error
+
+
+def refused_by_numpy(batch):
+    np.zeros(3, dtype="nonsense")
+
+
+@pytest.mark.parametrize("fail", [raised, raised_within_a_line, raised_by_name, refused_by_numpy])
+def test_an_exception_of_the_users_own_is_left_alone(fail):
     class Picky(Classifier):
         def training_step(self, batch, batch_idx):
-            raise ValueError("unexpected dtype of the batch")
+            fail(batch)
 
-    assert codes(crashed(Picky(), *blobs(64), error=ValueError), Severity.INFO) == ["WD002"]
+    assert codes(crashed(Picky(), *blobs(64), error=(ValueError, TypeError)), Severity.INFO) == ["WD002"]
 
 
 def test_a_loss_promoted_by_its_target_is_worth_knowing():

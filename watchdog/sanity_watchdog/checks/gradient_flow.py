@@ -138,7 +138,8 @@ def clipped_too_early(seen: ClipCalls) -> Findings:
     self.manual_backward(loss); self.clip_gradients(opt, 1.0); opt.step()    # after, by hand
     ```
 
-    **When to ignore.** Where only the returned norm of the last step is wanted (``max_norm=inf`` is left alone).
+    **When to ignore.** Where only the returned norm of the last step is wanted; a ``max_norm`` of 100,000 or more is
+    left alone.
 
     **Limits.** The first six sampled steps. Other ways to clip, steps that are compiled, and automatic optimisation
     that accumulates are not judged.

@@ -1,6 +1,5 @@
 """Sees ``clip_grad_norm_`` being called in a step, and whether there is a gradient that it could still change."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
@@ -23,6 +22,8 @@ from .site import user_line
 
 ENTRY = "_clip_grads_with_norm_"
 """What ``clip_grad_norm_`` calls by its global name, under whatever name it was imported."""
+NO_LIMIT = 1e5
+"""Largest norm from which on nothing is to be clipped: only the norm itself is wanted."""
 LOOKS = 6
 """Sampled steps looked at."""
 State = tuple[int, int]
@@ -77,8 +78,8 @@ class ClippingWatch(Observer):
 
     def _note(self, parameters: Any, max_norm: Any, norm: Any) -> None:
         given = [parameters] if isinstance(parameters, Tensor) else list(parameters) if _again(parameters) else []
-        if not given or isinstance(max_norm, Tensor) or not math.isfinite(max_norm):
-            return  # a measurement of the norm
+        if not given or isinstance(max_norm, Tensor) or not max_norm < NO_LIMIT:
+            return
         where = user_line()
         counts = self._calls.setdefault(where, [0, 0, 0])
         found = [p for p in given if p.grad is not None]

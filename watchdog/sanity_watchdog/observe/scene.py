@@ -1,6 +1,6 @@
 """The scene of an exception: which module, which line of the user's, which tensors."""
 
-import linecache
+import dis
 import re
 from collections.abc import Iterator, Mapping
 from types import FrameType, TracebackType
@@ -22,6 +22,8 @@ DEVICE = re.compile(
     r"either on cpu or on|\(torch\.(cuda|mps|xpu)\.\w+\) and weight type|meta tensor",
     re.IGNORECASE,
 )
+NUMPY = re.compile(r"\bufunc\b|dtype\('|data type '|as a data type")
+"""How NumPy and pandas speak of formats; what they refuse are no tensors."""
 SHOWN = 12
 """Tensors kept of a scene."""
 
@@ -45,33 +47,35 @@ class Scene:
         where: the user's line.
         tensors: local variables and the module's own at the scene, each once, by their names in batch and model.
         batch: tensors of the batch.
-        foreign: did the exception come from below the user's code, rather than from a ``raise`` in it?
+        foreign: did the exception come from below the user's code, neither from a ``raise`` in it nor from NumPy?
     """
 
     def __init__(self, error: BaseException, model: nn.Module, batch: Any) -> None:
         self.message = (str(error).strip().splitlines() or [type(error).__name__])[0]
         modules = {id(m): plain_name(name) for name, m in model.named_modules()}
         steps = tuple(_steps(error.__traceback__))
-        frames = [frame for frame, _ in steps]
-        self.where = next((line_of(f, n) for f, n in reversed(steps) if origin(f) == 0), "")
+        frames = [step.tb_frame for step in steps]
+        self.where = next((line_of(s.tb_frame, s.tb_lineno) for s in reversed(steps) if origin(s.tb_frame) == 0), "")
         self.module, inner = "", None
         for frame in frames:
             owner = frame.f_locals.get("self")
             if id(owner) in modules and owner is not model:
                 self.module, inner = modules[id(owner)], owner
-        self.foreign = bool(steps) and not _raises(*steps[-1])
+        self.foreign = bool(steps) and not _raises(steps[-1]) and not NUMPY.search(str(error))
         self.batch = tuple(named(e.path, e.tensor, "batch") for e in elements(batch))[:SHOWN]
         self.tensors = tuple(_at_hand(frames, inner or model, self.module, batch, model))
 
 
-def _steps(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
+def _steps(traceback: TracebackType | None) -> Iterator[TracebackType]:
     while traceback is not None:
-        yield traceback.tb_frame, traceback.tb_lineno
+        yield traceback
         traceback = traceback.tb_next
 
 
-def _raises(frame: FrameType, line: int) -> bool:
-    return origin(frame) == 0 and linecache.getline(frame.f_code.co_filename, line).lstrip().startswith("raise")
+def _raises(step: TracebackType) -> bool:
+    """Does a ``raise`` of the user's stand there, wherever on its line?"""
+    code = step.tb_frame.f_code.co_code
+    return origin(step.tb_frame) == 0 and dis.opname[code[step.tb_lasti]] == "RAISE_VARARGS"
 
 
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
