@@ -18,6 +18,7 @@ FAULTS = {
     "attention-over-batch": ("WD131", "attention without batch_first: each digit looks at the other digits"),
     "softmax-over-queries": ("WD134", "attention by hand whose weights sum to 1 over the queries"),
     "rows-by-view": ("WD135", "view in place of transpose: the columns are pieces of rows"),
+    "clamped-for-nobody": ("WD136", "clamp returns a new tensor, and the line does not take it"),
     "overwritten-features": ("WD133", "a leftover line overwrites the features with zeros"),
     "float64-batch": ("WD402", "NumPy's float64 reaches float32 weights"),
 }
@@ -36,6 +37,11 @@ class Rows(L.LightningModule):
 
     def forward(self, images: Tensor) -> Tensor:
         pixels = images.squeeze(1)
+        if self.case.about("clamped-for-nobody"):
+            if self.case.broken("clamped-for-nobody"):
+                pixels.clamp(0, 0.5)
+            else:
+                pixels = pixels.clamp(0, 0.5)
         if self.case.about("rows-by-view"):
             padded = F.pad(pixels, (0, 1))
             pixels = padded.view(-1, 9, 8) if self.case.broken("rows-by-view") else padded.transpose(1, 2)

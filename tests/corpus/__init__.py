@@ -27,6 +27,7 @@ from . import (
     healthy_starts,
     healthy_terms,
     healthy_training,
+    healthy_unused,
     healthy_views,
     healthy_weights,
     healthy_zeros,
@@ -46,6 +47,7 @@ from . import (
     scales,
     sequences,
     targets,
+    unused,
     weighing,
 )
 from .case import CASES, Case
@@ -79,6 +81,7 @@ __all__ = [
     "healthy_starts",
     "healthy_terms",
     "healthy_training",
+    "healthy_unused",
     "healthy_views",
     "healthy_weights",
     "healthy_zeros",
@@ -98,5 +101,6 @@ __all__ = [
     "scales",
     "sequences",
     "targets",
+    "unused",
     "weighing",
 ]

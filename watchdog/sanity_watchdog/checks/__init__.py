@@ -76,6 +76,7 @@ CHECKS: tuple[Check[Any], ...] = (
     dependence.input_ignored,
     dependence.misweighted_positions,
     reshapes.torn_axes,
+    reshapes.unused_result,
     progress.stuck_at_chance,
     progress.non_finite_loss,
     spikes.loss_spike,

@@ -1,7 +1,7 @@
-"""Reshapes where a permutation is meant."""
+"""Reshapes where a permutation is meant, and results that go nowhere."""
 
 from ..alerts import Severity
-from ..evidence.dependence import Reordered
+from ..evidence.dependence import Reordered, UnusedResult
 from .check import Findings, check
 
 
@@ -37,4 +37,40 @@ def torn_axes(seen: Reordered) -> Findings:
             hint="use permute or transpose to exchange axes; view and reshape keep the order in memory",
             where=seen.where,
             evidence={"before": str(seen.before), "after": str(seen.after)},
+        )
+
+
+@check("WD136", "unused-result", Severity.WARNING, UnusedResult)
+def unused_result(seen: UnusedResult) -> Findings:
+    """A call returns a new tensor that nobody takes, and the old one stays as it was.
+
+    **What it sees.** The first step: operations called in a statement of their own, whose result the very next
+    instruction drops, such as ``scores.masked_fill(mask, -1e9)``. Of those that people take for in-place ones: the
+    ones that have a twin with an underscore, views, conversions, ``softmax`` and ``normalize``.
+
+    **Why it matters.** The line has no effect. Masked scores are not masked, clipped values not clipped, and a state
+    that was to be detached keeps its history; nothing says so.
+
+    **How to fix.** Take the result, or use the in-place twin::
+
+        scores.masked_fill(mask, -1e9)             # before
+        scores = scores.masked_fill(mask, -1e9)    # after
+        ratio.clamp(0.8, 1.2)                      # before
+        ratio = ratio.clamp(0.8, 1.2)              # after
+
+    **When to ignore.** Where the call is made for its time alone, as in a measurement.
+
+    **Limits.** Results that are given a name and never used are not seen, nor those of modules and of functions of
+    your own. The first step only; not where the step is compiled.
+
+    **Sources.** PyTorch documentation: in-place operations end with an underscore.
+    """
+    if seen.operation:
+        twin = f", or use {seen.operation}_" if seen.twin else ""
+        yield unused_result.alert(
+            seen,
+            f"{seen.operation} returns a new tensor, which nobody takes: the line has no effect",
+            hint=f"take the result: x = x.{seen.operation}(...){twin}",
+            where=seen.where,
+            evidence={"operation": seen.operation},
         )

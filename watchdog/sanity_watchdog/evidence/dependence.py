@@ -108,3 +108,15 @@ class Reordered(Evidence):
     where: str = ""
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnusedResult(Evidence):
+    """The first operation of a step whose new result nobody takes, and its line; empty where there was none.
+
+    ``twin``: there is an in-place one of the same name.
+    """
+
+    operation: str = ""
+    where: str = ""
+    twin: bool = False

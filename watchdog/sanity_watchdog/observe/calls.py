@@ -150,6 +150,7 @@ class Trace:
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
+        unused: the first operation that makes a new tensor which nobody takes, its line, and: is there an in-place one?
         twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
@@ -176,6 +177,7 @@ class Trace:
     rivals: "Rivals | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
+    unused: tuple[str, str, bool] | None = None
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evidence.dependence import Dependence, PositionWeights, Reordered
+from ..evidence.dependence import Dependence, PositionWeights, Reordered, UnusedResult
 from .batches import elements, size_of
 from .calls import Frontier, LossCall, Trace
 from .company import COUNTS, astray, company, overshadowed
@@ -35,7 +35,7 @@ IN_ORDER = "rows that are not shuffled were made one sequence"
 class DependenceWatch(FirstLossObserver):
     """Asks once, before the first backward frees the graph, and only where a second one is known to change nothing."""
 
-    codes = ("WD112", "WD131", "WD132", "WD133", "WD134", "WD135")
+    codes = ("WD112", "WD131", "WD132", "WD133", "WD134", "WD135", "WD136")
 
     def first_loss(self, at: Moment, loss: Tensor) -> None:
         found = self._look(at, loss)
@@ -50,6 +50,8 @@ class DependenceWatch(FirstLossObserver):
             torn = next((s for s in at.trace.suspects if s.kind == RESHAPED), Seen("", "", ""))
             (before, after), tags = torn.shapes, at.tags()
             at.emit(Reordered(operation=torn.operation, where=torn.where, before=before, after=after, **tags))
+            operation, where, twin = at.trace.unused or ("", "", False)
+            at.emit(UnusedResult(operation=operation, where=where, twin=twin, **tags))
 
     def _look(self, at: Moment, loss: Tensor) -> Dependence:
         trace, tags = at.trace, at.tags()

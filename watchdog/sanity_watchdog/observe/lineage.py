@@ -51,6 +51,7 @@ from .spreads import spread_of
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
 from .totals import Totals
+from .unused import follow_unused
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
@@ -131,6 +132,7 @@ class Lineage:
         if name == "__setitem__":
             self._written(args)
         elif isinstance(out, Tensor):
+            follow_unused(self._trace, function, args, kwargs, out)
             self._operation(name, (function, args, kwargs, 0), out)
         elif name == "broadcast_tensors":  # each for itself
             given = list(tensors_of(args))

@@ -187,6 +187,7 @@ SYMPTOMS = {
         attention looks at padding although there is a mask: WD134 WD133
         forgot the attention mask or src_key_padding_mask: WD134 WD133
         view or reshape instead of permute or transpose: WD135 WD131
+        masked_fill, clamp or detach has no effect, forgot to assign the result: WD136
         images look scrambled after reshaping from HWC to CHW: WD135
         labels no longer belong to their inputs, shuffled apart: WD131
         softmax in the model and again in the loss, dice: WD102

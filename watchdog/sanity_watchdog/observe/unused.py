@@ -1,0 +1,58 @@
+"""Results that are dropped at once: a call that stands alone as a statement, and is no in-place one."""
+
+import dis
+import os
+import sys
+from functools import lru_cache
+from itertools import pairwise
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .calls import Trace
+from .site import is_ours, line_of, origin
+
+ALSO = frozenset(
+    ("permute", "view", "reshape", "flatten", "float", "long", "to", "softmax", "log_softmax", "normalize")
+)
+"""Operations that have no in-place twin, and are taken for one all the same."""
+_TORCH = os.path.dirname(os.path.abspath(torch.__file__))
+PASSES = frozenset(
+    os.path.join(_TORCH, *path)
+    for path in (("overrides.py",), ("functional.py",), ("_tensor.py",), ("nn", "functional.py"))
+)
+"""Files through which a call of the user's comes on its way. Modules are none: they may be called for their hooks."""
+
+
+def follow_unused(trace: Trace, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    """Put the first operation into ``trace`` whose new result nobody takes; to be called within the operation."""
+    name = str(getattr(function, "__name__", ""))
+    if trace.unused or not _is_mistaken(name) or kwargs.get("out") is not None or kwargs.get("inplace"):
+        return
+    if not any(isinstance(a, Tensor) for a in args) or any(out is a for a in args):
+        return
+    frame = sys._getframe(1)
+    while frame.f_back is not None and (is_ours(frame) or frame.f_code.co_filename in PASSES):
+        frame = frame.f_back
+    if origin(frame) == 0 and frame.f_lasti in _dropping(frame.f_code):
+        trace.unused = (name.strip("_"), line_of(frame, frame.f_lineno), _has_twin(name))
+
+
+def _has_twin(name: str) -> bool:
+    return hasattr(Tensor, f"{name}_")
+
+
+@lru_cache(maxsize=512)
+def _is_mistaken(name: str) -> bool:
+    """Does it make a new tensor where people expect the old one to change?"""
+    return not name.endswith("_") and (name in ALSO or _has_twin(name))
+
+
+@lru_cache(maxsize=256)
+def _dropping(code: CodeType) -> frozenset[int]:
+    """Places in the code whose result the next instruction drops; a call stands at its end while a function runs."""
+    steps = list(dis.get_instructions(code))
+    dropped = (range(a.offset, b.offset, 2) for a, b in pairwise(steps) if b.opname == "POP_TOP")
+    return frozenset(place for places in dropped for place in places)
