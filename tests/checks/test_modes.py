@@ -65,6 +65,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
         extreme_dropout,
         Dropouts(calls=(DropoutCall(function="dropout", rate=0.5, owner="net.3", where="net.py:12", meant=True),)),
     ),
+    (extreme_dropout, Dropouts(outputs=(("cross_entropy", 0.5, "net.py:14"),))),
     (stale_statistics, statistics(FITS, SHIFTED, SHIFTED)),
     (stale_statistics, statistics(NARROW, NARROW)),
     (stale_statistics, replace(statistics(FITS, FITS), forgotten=("teacher.1", "teacher.4"))),

@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from tests.runs import Classifier, blobs, loader, mlp
 
 from .case import Run, fault
-from .parts import Halves, cnn, images
+from .parts import Halves, cnn, images, line
 
 
 def dropped(p: float = 0.3) -> nn.Sequential:
@@ -89,6 +89,22 @@ def dropout_in_evaluation(fixed: bool) -> Run:
 @fault("WD505", also=("WD141",))
 def keep_and_drop_confused(fixed: bool) -> Run:
     return Classifier(dropped(0.05 if fixed else 0.95)), loader(*blobs()), {}
+
+
+@fault("WD505")
+def dropout_behind_the_last_layer(fixed: bool) -> Run:
+    last = [nn.Dropout(0.3), nn.Linear(32, 10)] if fixed else [nn.Linear(32, 10), nn.Dropout(0.3)]
+    return Classifier(nn.Sequential(nn.Linear(20, 32), nn.ReLU(), *last)), loader(*blobs()), {}
+
+
+@fault("WD505")
+def prediction_of_a_series_that_is_dropped() -> Run:
+    class Forecast(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return F.smooth_l1_loss(F.dropout(self.net(batch[0]), 0.2).squeeze(-1), batch[1])
+
+    x, y = line()
+    return Forecast(nn.Sequential(nn.Linear(12, 32), nn.Tanh(), nn.Linear(32, 1))), loader(x, y), {}
 
 
 @fault("WD507")

@@ -142,3 +142,21 @@ def test_dropout_that_drops_nearly_everything(p: float, fires: bool) -> None:
     dog = watched(Classifier(nn.Sequential(nn.Linear(20, 16), nn.Dropout(p), nn.Linear(16, 10))), max_steps=2)
     assert ("WD505" in codes(dog)) == fires
     assert "WD505" in dog.summary.judged
+
+
+@pytest.mark.parametrize(
+    ("net", "told"),
+    [
+        (nn.Sequential(nn.Linear(20, 10), nn.Dropout(0.3)), True),
+        (nn.Sequential(nn.Linear(20, 10), nn.Dropout(0.3), nn.Unflatten(1, (10,)), nn.Flatten()), True),
+        (nn.Sequential(nn.Dropout(0.3), nn.Linear(20, 10)), False),
+        (nn.Sequential(nn.Linear(20, 10), nn.Dropout(0.0)), False),
+        (nn.Sequential(nn.Linear(20, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 10)), False),
+        (nn.Sequential(nn.Linear(20, 10), nn.ReLU(), nn.Dropout(0.3)), False),
+    ],
+)
+def test_outputs_that_are_dropped_are_told(net: nn.Module, told: bool) -> None:
+    dog = watched(Classifier(net), loader(*blobs()), max_steps=3)
+    found = [a for a in dog.alerts if a.code == "WD505"]
+    assert [a.severity for a in found] == [Severity.WARNING] * told
+    assert_awake(dog)

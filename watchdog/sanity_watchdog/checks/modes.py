@@ -112,14 +112,15 @@ def _back(worst: Sequence[Resting], fallen: bool) -> str:
 
 @check("WD505", "extreme-dropout", Severity.WARNING, Dropouts)
 def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findings:
-    """Dropout drops nearly everything, or stays active in evaluation.
+    """Dropout drops nearly everything or the outputs themselves, or stays active in evaluation.
 
     **What it sees.** The probability of each dropout layer at the start and of each call of a dropout function in the
-    first training step, and in the first validation batch each call that really drops although the model is in eval
-    mode.
+    first training step, and what it drops straight behind a layer whose outputs a loss is then given. In the first
+    validation batch each call that really drops although the model is in eval mode.
 
     **Why it matters.** With ``Dropout(0.95)`` one value in twenty is left; people who know TensorFlow 1 mean the share
-    to keep. Dropout in evaluation makes every validation score worse and different each time.
+    to keep. Dropout in evaluation makes every validation score worse and different each time. Scores that are put to
+    zero at random are no answer of the network.
 
     **How to fix.** ::
 
@@ -152,6 +153,14 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
             hint=f"p is the share to drop, not the share to keep: {kept}",
             where=where,
             evidence={"rate": share, "calls": len(seen.drops)},
+        )
+    for name, share, where in seen.outputs[:1]:
+        yield extreme_dropout.alert(
+            seen,
+            f"dropout behind the last layer puts {_percent(share)} of what {name} gets to zero",
+            hint="put dropout in front of the last layer",
+            where=where,
+            evidence={"rate": share, "outputs": len(seen.outputs)},
         )
     calls = sorted(seen.calls or (), key=lambda c: c.meant)
     if calls:

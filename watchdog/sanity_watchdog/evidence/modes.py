@@ -74,11 +74,13 @@ class Dropouts(Evidence):
         rates: name and probability of each dropout layer; empty where only calls were looked at.
         calls: calls in the first validation batch that dropped something in eval mode; None where not looked at.
         drops: function, probability and line of calls in the first training step, the layers' own left out.
+        outputs: losses in that step whose predictions are dropped behind the last layer: function, probability, line.
     """
 
     rates: tuple[tuple[str, float], ...] = ()
     calls: tuple[DropoutCall, ...] | None = None
     drops: tuple[tuple[str, float, str], ...] = ()
+    outputs: tuple[tuple[str, float, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,6 +139,7 @@ class Trace:
         looks_ahead: do scores depend on later positions of an input that their targets equal? None where not asked.
         suspects: operations that often let positions or samples see each other by mistake.
         drops: calls of dropout functions in training: function, probability, the user's line.
+        dropped: a layer's scores that dropout put to zero, and views of them: share and line.
         attending: what attention shows, where it is watched.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
@@ -179,6 +180,7 @@ class Trace:
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     unused: tuple[str, str, bool] | None = None
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
+    dropped: Marks[tuple[float, str]] = field(default_factory=Marks)
     cuts: Marks[Cut] = field(default_factory=Marks)
     known: Marks[int] = field(default_factory=Marks)
 

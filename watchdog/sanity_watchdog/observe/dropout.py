@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
-from .dropped import ATTENTION, FLAGGED, HEADS, dropped
+from .dropped import ATTENTION, FLAGGED, HEADS, dropped, dropped_outputs
 from .fastpath import has_fast_path
 from .inside import Inside
 from .intercept import anything_compiled
@@ -62,7 +62,7 @@ class DropoutObserver(Observer):
             self._told = True
             layers = {m.p for m in at.run.module.modules() if isinstance(m, _DropoutNd)}
             drops = sorted(d for d in at.trace.drops if d[1] not in layers)
-            at.emit(Dropouts(drops=tuple(drops), **at.tags()))
+            at.emit(Dropouts(drops=tuple(drops), outputs=tuple(dropped_outputs(at.trace)), **at.tags()))
         notes, self._notes = self._notes, None
         if notes is None:
             return

@@ -1,12 +1,19 @@
 """What share of the values a call of a dropout function drops."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
+from .layout import Call
+from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .operations import VIEWS
 from .site import user_line
+
+if TYPE_CHECKING:
+    from .calls import Trace
 
 FLAGGED: tuple[Callable[..., Any], ...] = (
     F.dropout,
@@ -39,10 +46,22 @@ def dropped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     return float(rate) if training else 0.0
 
 
-def note_dropout(
-    drops: set[tuple[str, float, str]], function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> None:
-    """Add what a call drops, by function, share and the user's line."""
+def note_dropout(trace: "Trace", name: str, call: Call, inputs: Sequence[Tensor], out: Tensor, raw: bool) -> None:
+    """Write down what a call drops; if ``raw`` scores of a layer, in its result and views of it as well."""
+    function, args, kwargs, _ = call
     rate = dropped(function, args, kwargs)
     if rate > 0:
-        drops.add((function.__name__, rate, user_line()))
+        trace.drops.add((function.__name__, rate, user_line()))
+        if raw and function in FLAGGED:
+            trace.dropped.put(out, (rate, user_line()))
+    elif name in VIEWS and inputs and (mark := trace.dropped.get(inputs[0])) is not None:
+        trace.dropped.put(out, mark)
+
+
+def dropped_outputs(trace: "Trace") -> Iterator[tuple[str, float, str]]:
+    """Losses whose predictions were dropped after the last layer: function, share, the user's line."""
+    for call in trace.calls:
+        mark = trace.dropped.get(call.prediction)
+        judged = call.name in CLASS_LOSSES + BINARY_LOSSES or (call.name in DISTANCES and call.given)
+        if mark is not None and judged and getattr(call.value, "requires_grad", False):
+            yield (call.name, *mark)

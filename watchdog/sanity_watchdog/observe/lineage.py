@@ -158,7 +158,7 @@ class Lineage:
             self._trace.obstacles.append(reason)
 
     def _operation(self, name: str, call: Call, out: Tensor) -> None:
-        function, args, kwargs, _ = call
+        _, args, kwargs, _ = call
         if saved_tensor_hooks():
             self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
         inputs = inputs_of(call)
@@ -169,7 +169,7 @@ class Lineage:
             self._pass_on(out._base, inputs)
         self._trace.causal |= keeps_order(name, args, kwargs)
         if self._training:
-            note_dropout(self._trace.drops, function, args, kwargs)
+            note_dropout(self._trace, name, call, inputs, out, first.is_raw)
             self._note_cut(name, inputs, out)
             if self._trace.culprits is not None:
                 self._trace.culprits.note(name, inputs, out)
