@@ -10,6 +10,7 @@ from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wron
 from sanity_watchdog.evidence.alignments import AlignmentLoss
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.losses import (
+    AcrossLoss,
     BinaryLoss,
     DistanceLoss,
     DivergenceLoss,
@@ -127,6 +128,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(CLAMPED, edges=0.6)),
     (wrong_loss_input, replace(CLAMPED, origin=Origin("softmax", (32, 1), 1, "model.py:12"), low=1.0)),
     (wrong_loss_input, OverlapLoss(function="overlap", where="train.py:31", low=-2.3, high=2.5)),
+    (wrong_loss_input, AcrossLoss(function="softmax", where="train.py:32")),
     (wrong_loss_input, replace(RAW_CTC, low=0.01, high=0.4, sum_error=1e-7, log_error=1.9)),
     (wrong_loss_input, replace(CTC, shape=(32, 24, 7), error="RuntimeError: input_lengths must be of size batch_size")),
     (wrong_loss_input, replace(CTC, log_error=1.8, origin=Origin("log_softmax", (32, 24, 7), 1, "model.py:12"))),

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen
+from ..evidence.losses import AcrossLoss, BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen
 
 RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nll_loss"
 """What to do about counts below zero."""
@@ -11,6 +11,19 @@ RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nl
 
 TOGETHER = 1.5
 """Sum of a sample's targets from which there is more than one right answer, smoothed labels allowed for."""
+
+
+def by_hand(seen: ByHandLoss) -> tuple[str, str]:
+    """What is wrong with a loss that no function of torch's computes, and what to do."""
+    if isinstance(seen, AcrossLoss):
+        return (
+            "sums to 1 over the samples, but the answer of each sample is taken from another axis",
+            "give softmax and log_softmax the axis of the classes: dim=-1",
+        )
+    return (
+        f"(Dice, IoU) of raw scores from {seen.low:.3g} to {seen.high:.3g}; it is one of probabilities",
+        "take a sigmoid before it, or a softmax over exclusive classes",
+    )
 
 
 def doubtful(seen: LossSeen) -> tuple[str, str, Severity] | None:

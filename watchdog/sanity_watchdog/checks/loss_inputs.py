@@ -4,9 +4,9 @@ import math
 
 from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import BinaryLoss, DivergenceLoss, LossSeen, Origin, OverlapLoss, SoftmaxLoss, SquashedTwice
+from ..evidence.losses import BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen, Origin, SoftmaxLoss, SquashedTwice
 from .check import Findings, Skip, check
-from .doubtful import doubtful
+from .doubtful import by_hand, doubtful
 
 SUM_ERROR = 2e-5
 """Rounding of a float32 softmax: a few units in the last place of 1, over the classes."""
@@ -132,7 +132,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
     contrastive scores of a batch with itself in which a sample is its own positive or its own rival, logits or
     log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like probabilities,
-    and an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer. A note only:
+    an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer, and a softmax over the
+    samples whose logarithms are picked, or weighed and summed up, for each sample of its own values. A note only:
     ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a softmax over several classes (a WARNING
     where more than one is right).
 
@@ -162,11 +163,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
         found = _wrong_divergence(seen)
     elif isinstance(seen, AlignmentLoss):
         found = _wrong_alignment(seen)
-    elif isinstance(seen, OverlapLoss):
-        found = (
-            f"(Dice, IoU) of raw scores from {seen.low:.3g} to {seen.high:.3g}; it is one of probabilities",
-            "take a sigmoid before it, or a softmax over exclusive classes",
-        )
+    elif isinstance(seen, ByHandLoss):
+        found = by_hand(seen)
     else:
         yield Skip("no loss that asks for logits or log-probabilities")
     message, hint = found

@@ -213,8 +213,18 @@ class Likelihood(LossSeen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OverlapLoss(LossSeen):
+class ByHandLoss(LossSeen):
+    """A loss that no function of torch's computes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlapLoss(ByHandLoss):
     """Scores straight out of a layer, divided like the overlap of probabilities and a mask (Dice, IoU) by hand."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcrossLoss(ByHandLoss):
+    """A softmax over the samples, whose logarithms are picked or summed up over another axis, sample by sample."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .across import Across
 from .calls import Marks, Trace
 from .facts import Fact
 from .observer import is_plain
@@ -37,8 +38,8 @@ class Attending:
     ``is_given``: is a tensor data of the batch, and nothing that a trained part has made?
 
     Attributes:
-        together: attention between samples that is meant. weighing: what weights of positions show. recurring: where
-            recurrent layers run over samples.
+        together: attention between samples that is meant. weighing: what weights of positions show. across:
+            softmaxes over samples. recurring: where recurrent layers run over samples.
         placed: line of an addition of a table, cut to the number of samples, to samples that are sequences.
         states: last states of recurrent layers. torn: line of a reshape that takes their layers for samples.
         lone: line of a softmax over an axis of length one whose result weighs positions that are summed up.
@@ -47,6 +48,7 @@ class Attending:
     def __init__(self, samples: int, drawn: int, is_given: Callable[[Tensor], bool]) -> None:
         self.together = Together(samples)
         self.weighing = Weighing(is_given)
+        self.across = Across(samples)
         self.recurring = Recurring(samples)
         self.lone = self.placed = self.torn = ""
         self.states: Marks[bool] = Marks()
@@ -63,6 +65,7 @@ class Attending:
         """One operation of the step of ``trace``, whose first argument is known to be ``first``."""
         self.together.follow(name, args, out)
         self.weighing.follow(name, args, kwargs, out)
+        self.across.follow(name, args, kwargs, out)
         given = args[0] if args and isinstance(args[0], Tensor) else None
         if given is None:
             return

@@ -1,5 +1,6 @@
 """Every observer there is, in the order in which they look."""
 
+from .across import AcrossWatch
 from .clipping import ClippingWatch
 from .compilations import CompilationWatch
 from .data import Data
@@ -63,6 +64,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     SeededLoadingWatch,
     RewritingWatch,
     DependenceWatch,
+    AcrossWatch,
     HalfWatch,
     ScalerWatch,
     LostUpdateWatch,

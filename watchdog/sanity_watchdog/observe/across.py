@@ -1,0 +1,127 @@
+"""Log-probabilities by hand that sum to one over the samples: each sample's own answer is picked from another axis."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ..evidence.losses import AcrossLoss
+from .calls import Marks
+from .first_loss import FirstLossObserver
+from .moment import Moment
+from .operations import MULTIPLIES, VIEWS
+from .site import user_line
+
+SOFTMAXES = ("softmax", "log_softmax")
+LOGS = ("log", "log2", "log10")
+KEEPS = frozenset(
+    ("add", "sub", "clamp", "clip", "clamp_min", "neg", "negative", "contiguous", "float", "clone", "div")
+)
+"""What leaves every value in its place, with numbers for its other arguments."""
+SUMS = ("sum", "mean")
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A softmax at ``where`` over ``axis``, that of the samples. ``log``: taken. ``weighed``: by targets, each value.
+
+    ``picked``: one value of each sample, or a sum over its own values.
+    """
+
+    where: str
+    axis: int
+    log: bool
+    weighed: bool = False
+    picked: bool = False
+
+
+class Across:
+    """Follows softmaxes over the axis of so many samples.
+
+    Attributes:
+        found: line of one whose logarithms are picked, or summed up, over another axis; empty for none.
+    """
+
+    def __init__(self, samples: int) -> None:
+        self.found = ""
+        self._samples = samples
+        self._shared: Marks[_Shared] = Marks()
+
+    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        """One operation on values made from the batch."""
+        if self.found or not out.requires_grad or not args or not isinstance(args[0], Tensor):
+            return
+        if name in SOFTMAXES:
+            self._begin(name, args, kwargs, out)
+            return
+        given = [a for a in args if isinstance(a, Tensor)]
+        source = next((t for t in given if self._shared.get(t) is not None), None)
+        shared = None if source is None else self._shared.get(source)
+        if source is not None and shared is not None:
+            self._go_on(name, args, kwargs, source, given, shared, out)
+
+    def _begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        axis = kwargs.get("dim", next((a for a in args[1:] if type(a) is int), None))
+        axis = (0 if out.ndim in (0, 1, 3) else 1) if axis is None else axis
+        if out.ndim < 2 or not isinstance(axis, int) or list(out.shape).count(self._samples) != 1:
+            return
+        axis %= out.ndim
+        if out.shape[axis] == self._samples > 1 and max(out.shape[:axis] + out.shape[axis + 1 :]) > 1:
+            self._shared.put(out, _Shared(user_line(), axis, name == "log_softmax"))
+
+    def _go_on(
+        self,
+        name: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        source: Tensor,
+        given: list[Tensor],
+        shared: _Shared,
+        out: Tensor,
+    ) -> None:
+        after = None
+        if name in LOGS:
+            after = _Shared(shared.where, shared.axis, True, shared.weighed, shared.picked)
+        elif name in KEEPS and len(given) == 1 and (shared.picked or out.shape == source.shape):
+            after = shared
+        elif shared.picked:
+            after = shared if name in VIEWS else None
+        elif name in MULTIPLIES and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
+            other = given[1] if given[0] is source else given[0]
+            after = None if other.requires_grad else _Shared(shared.where, shared.axis, shared.log, True)
+        elif _takes(name, args, kwargs, source, shared):
+            after = _Shared(shared.where, shared.axis, shared.log, True, True)
+        if after is None:
+            return
+        self._shared.put(out, after)
+        if after.picked and after.log:
+            self.found = after.where
+
+
+def _takes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], source: Tensor, shared: _Shared) -> bool:
+    """Does it pick from, or sum up what was weighed, over another axis than the samples' alone?"""
+    if args[0] is not source:
+        return False
+    if name == "__getitem__" and source.ndim == 2 and shared.axis == 0:
+        places = args[1] if len(args) > 1 else None
+        return isinstance(places, tuple) and len(places) == 2 and all(_are_numbers(p, len(source)) for p in places)
+    if name not in ("gather", "take_along_dim") and not (name in SUMS and shared.weighed):
+        return False
+    axis = kwargs.get("dim", next((a for a in args[1:] if not isinstance(a, Tensor)), None))
+    axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
+    return type(axis) is int and axis % source.ndim != shared.axis and source.shape[axis] > 1
+
+
+def _are_numbers(places: Any, count: int) -> bool:
+    return isinstance(places, Tensor) and not places.is_floating_point() and places.shape == (count,)
+
+
+class AcrossWatch(FirstLossObserver):
+    """What the first step has shown."""
+
+    codes = ("WD103",)
+
+    def first_loss(self, at: Moment, loss: Tensor) -> None:
+        attending = at.trace.attending if at.trace is not None else None
+        if attending is not None and attending.across.found:
+            at.emit(AcrossLoss(function="softmax", where=attending.across.found, **at.tags()))
