@@ -16,6 +16,7 @@ from sanity_watchdog import SanityWatchdog
 
 FAULTS = {
     "told-it-is-false": ("WD117", "the generator is given the answer that the discriminator wants, not the other one"),
+    "slope-of-pixels": ("WD118", "the gradient penalty asks each column of pixels for a slope of 1, not the image"),
 }
 
 
@@ -33,12 +34,25 @@ class Game(L.LightningModule):
         scores = self.discriminator(images)
         return F.binary_cross_entropy_with_logits(scores, torch.full_like(scores, answer))
 
+    def penalty(self, real: Tensor, made: Tensor) -> Tensor:
+        """Of the slope between an image and a made one."""
+        alpha = torch.rand(len(real), 1, 1)
+        between = (alpha * real + (1 - alpha) * made).requires_grad_()
+        scores = self.discriminator(between.flatten(1))
+        (slope,) = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True)
+        if not self.case.broken("slope-of-pixels"):
+            slope = slope.flatten(1)
+        return (slope.norm(2, dim=1) - 1).square().mean()
+
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         player, judge = self.optimizers()
         images = batch[0].flatten(1)
         made = self.generator(torch.randn(len(images), 16))
         judge.zero_grad()
-        self.manual_backward(self.told(images, 1.0) + self.told(made.detach(), 0.0))
+        loss = self.told(images, 1.0) + self.told(made.detach(), 0.0)
+        if self.case.about("slope-of-pixels"):
+            loss = loss + self.penalty(images.view(-1, 8, 8), made.detach().view(-1, 8, 8))
+        self.manual_backward(loss)
         judge.step()
         player.zero_grad()
         self.manual_backward(self.told(made, 0.0 if self.case.broken("told-it-is-false") else 1.0))

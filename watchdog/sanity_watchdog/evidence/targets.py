@@ -162,6 +162,19 @@ class DrawnNoise(Evidence):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Penalty(Evidence):
+    """Lines of what is wrong with a gradient penalty; empty where nothing is.
+
+    Attributes:
+        pieces: lengths of slopes of which a sample has several, each to be 1.
+        mixed: samples between two, by weights that differ within a sample.
+    """
+
+    pieces: str = ""
+    mixed: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Alliance(Evidence):
     """Line of the last layer whose scores of what one player makes two players pull the same way; empty for none."""
 

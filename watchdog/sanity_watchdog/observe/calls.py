@@ -19,6 +19,7 @@ from .suspects import Seen
 if TYPE_CHECKING:
     from .attending import Attending
     from .culprits import Culprits
+    from .penalties import Penalties
     from .rivals import Rivals
     from .totals import Totals
 
@@ -148,6 +149,7 @@ class Trace:
         distils: did a network's own answers weigh log-probabilities?
         totals: how numbers were summed up, where it is watched.
         rivals: scores of one player for what another makes, where it is watched.
+        penalties: slopes of critics, where they are watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
@@ -176,6 +178,7 @@ class Trace:
     distils: bool = False
     totals: "Totals | None" = None
     rivals: "Rivals | None" = None
+    penalties: "Penalties | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     unused: tuple[str, str, bool] | None = None
@@ -197,7 +200,7 @@ class Trace:
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = self.attending = self.totals = self.rivals = None
+        self.culprits = self.attending = self.totals = self.rivals = self.penalties = None
         self.cuts = Marks()
         self.known = Marks()
 

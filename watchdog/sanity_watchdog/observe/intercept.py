@@ -96,6 +96,8 @@ class FollowingMode(TorchFunctionMode):
         if signature is None:
             out = func(*args, **kwargs)
             self._to.do(self._lineage.follow, func, args, kwargs, out)
+            if func is torch.autograd.grad:
+                self._to.do(self._lineage.signs.penalties.asked, args, kwargs, out)
             return out
         call = LossCall(func.__name__, user_line(), {}, followed=True)
         self._to.do(self._describe, call, signature, args, kwargs)

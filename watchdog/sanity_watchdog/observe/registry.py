@@ -25,6 +25,7 @@ from .observer import Observer
 from .operators import OperatorWatch
 from .optimizer_state import StateObserver
 from .parameters import ParameterObserver
+from .penalties import PenaltyWatch
 from .player_targets import PlayerTargetsObserver
 from .progress import Progress
 from .pulling import PullingObserver
@@ -57,6 +58,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     MadeTargetsObserver,
     PlayerTargetsObserver,
     RivalsWatch,
+    PenaltyWatch,
     WeightingWatch,
     LikenessWatch,
     PullingObserver,

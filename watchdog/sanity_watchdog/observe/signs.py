@@ -24,6 +24,7 @@ from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .noise import Noise
 from .operations import VIEWS
+from .penalties import Penalties
 from .site import user_line
 from .surrogates import Surrogates
 from .terms import Term, Terms, beside_others, joined, times
@@ -65,6 +66,7 @@ class Signs:
         self._logsums = LogSums()
         self._surrogates = Surrogates()
         self._scales = LogScales(self._is_error)
+        trace.penalties = self.penalties = Penalties()
         self.idle = IdleTerms(trace.cuts.get)
         self.noise = Noise(self._is_made)
         self.codes = Codes(self._gaussians, lambda t: bool(self.noise.of(t)), self._is_made)
@@ -137,6 +139,7 @@ class Signs:
         """An operation has run."""
         plain = "alpha" not in kwargs  # without an option that changes what it does to a sign
         self.noise.follow(name, args, inputs, out)
+        self.penalties.follow(name, args, inputs, out)
         self.codes.follow(name, inputs, out)
         if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
             self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})

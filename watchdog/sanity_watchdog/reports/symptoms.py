@@ -71,6 +71,7 @@ SYMPTOMS = {
         trains far too slowly, learning rate is tiny: WD316 WD502
         diffusion model predicts zero, its loss stays at 1: WD116
         VAE ignores its encoder, posterior collapse, samples from the prior are bad: WD116
+        WGAN-GP does not get better, gradient penalty is huge or its norm runs over dim=1: WD118
         GAN makes noise, its generator gets worse while both losses fall: WD117 WD110
         contrastive loss falls to its minimum at once and the embeddings are of no use: WD114 WD103
         SimSiam or BYOL collapses, all embeddings are the same: WD115

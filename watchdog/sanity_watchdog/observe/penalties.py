@@ -1,0 +1,140 @@
+"""Gradient penalties: what the slope of a critic is taken of, and over which axes its length is."""
+
+import weakref
+from typing import Any
+
+from torch import Tensor
+
+from ..evidence.targets import Penalty
+from .calls import Marks, tensors_of
+from .distances import squares
+from .moment import Moment
+from .observer import Observer, in_samples, is_plain
+from .operations import MULTIPLIES, NORMS, SUBTRACTS, VIEWS
+from .site import user_line
+
+ADDS = ("add", "__radd__")
+KEEPS = VIEWS | {"detach", "requires_grad"}
+Weight = weakref.ref[Tensor]
+MOST = 4
+"""Mixtures of a step whose weights are looked at."""
+
+
+class Penalties:
+    """Follows one step. Only gradients that are to have gradients themselves, of one number for each sample.
+
+    Attributes:
+        seen: was there one? pieces, mixed: see ``Penalty``.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        self.pieces = self.mixed = ""
+        self._slopes: Marks[int] = Marks()
+        self._squares: Marks[int] = Marks()
+        self._lengths: Marks[str] = Marks()
+        self._complements: Marks[Weight] = Marks()
+        self._gaps: Marks[bool] = Marks()
+        self._parts: Marks[Weight] = Marks()
+        self._mixtures: Marks[tuple[Tensor, str]] = Marks()
+        self._looked = 0
+
+    def asked(self, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        """``torch.autograd.grad`` has run. Waits for the device where what it was asked of is a mixture."""
+        given = dict(zip(("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"), args, strict=False))
+        given |= kwargs
+        values, places = list(tensors_of(given.get("outputs"))), list(tensors_of(given.get("inputs")))
+        if not given.get("create_graph") or len(values) != 1 or not isinstance(out, (tuple, list)):
+            return
+        for place, slope in zip(places, out, strict=False):
+            if isinstance(slope, Tensor) and place.ndim > 2 and values[0].numel() == len(place) > 1:
+                self.seen = True
+                self._slopes.put(slope, len(place))
+                differ, where = self._mixtures.get(place) or (None, "")
+                if differ is not None and not self.mixed and bool(differ):
+                    self.mixed = where
+
+    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+        """An operation has run."""
+        if inputs and self.seen:
+            self._measure(name, args, inputs[0], out)
+        if inputs and out.ndim > 2:
+            self._mix(name, args, inputs, out)
+
+    def _measure(self, name: str, args: tuple[Any, ...], first: Tensor, out: Tensor) -> None:
+        samples, squared, length = self._slopes.get(first), self._squares.get(first), self._lengths.get(first)
+        shifted = name in ADDS and _number(args) is not None
+        if samples and squares(name, args):
+            self._squares.put(out, samples)
+        elif samples and shifted:
+            self._slopes.put(out, samples)
+        elif (samples and name in NORMS) or (squared and name == "sum"):
+            if out.numel() > (samples or squared or 0) and out.ndim > 1:
+                self._lengths.put(out, user_line())
+        elif length and (name in ("sqrt", "squeeze") or shifted):
+            self._lengths.put(out, length)
+        elif length and name in SUBTRACTS and _number(args) == 1 and not self.pieces:
+            self.pieces = length
+
+    def _mix(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+        if name in SUBTRACTS and len(inputs) == 2:
+            self._gaps.put(out, True)
+        elif name in SUBTRACTS and _number(args) == 1 and _is_weight(inputs[0], out):
+            self._complements.put(out, weakref.ref(inputs[0]))
+        elif name in MULTIPLIES and len(inputs) == 2:
+            weight, other = inputs if _is_weight(inputs[0], out) else inputs[::-1]
+            rest = next((c for t in inputs if (c := self._complements.get(t)) is not None), None)
+            if rest is None and self._gaps.get(other) and _is_weight(weight, out):
+                rest = weakref.ref(weight)
+            if rest is not None:
+                self._parts.put(out, rest)
+        elif name in ADDS and len(inputs) == 2:
+            part = next((p for t in inputs if (p := self._parts.get(t)) is not None), None)
+            weights = part() if part is not None else None
+            if weights is not None and self._looked < MOST:
+                self._looked += 1
+                self._mixtures.put(out, (_differ_within(weights), user_line()))
+        elif name in KEEPS and (mixture := self._mixtures.get(inputs[0])) is not None:
+            self._mixtures.put(out, mixture)
+
+
+def _number(args: tuple[Any, ...]) -> float | None:
+    """The one that a tensor is added to, or subtracted from, either way round."""
+    return next((float(a) for a in args[:2] if isinstance(a, (int, float))), None)
+
+
+def _is_weight(tensor: Tensor, out: Tensor) -> bool:
+    """A number of its own for each value of a sample, with no gradient."""
+    return not tensor.requires_grad and tensor.shape == out.shape and tensor.is_floating_point() and is_plain(tensor)
+
+
+def _differ_within(weights: Tensor) -> Tensor:
+    """Do they differ within a sample, and are they no mask? Stays on the device."""
+    each = weights.detach().flatten(1)
+    return (each != each[:, :1]).any() & ~((each == 0) | (each == 1)).all()
+
+
+class PenaltyWatch(Observer):
+    """The first step."""
+
+    codes = ("WD118",)
+
+    def __init__(self) -> None:
+        self._penalties: Penalties | None = None
+
+    def output(self, at: Moment, output: Any) -> None:
+        self._note(at)
+
+    @in_samples
+    def before_backward(self, at: Moment, loss: Tensor) -> None:
+        self._note(at)
+
+    def _note(self, at: Moment) -> None:
+        if at.trace is not None and at.trace.penalties is not None and at.stage == "train":
+            self._penalties = at.trace.penalties
+
+    @in_samples
+    def batch_end(self, at: Moment, output: Any) -> None:
+        penalties, self._penalties = self._penalties, None
+        if penalties is not None and penalties.seen:
+            at.emit(Penalty(pieces=penalties.pieces, mixed=penalties.mixed, **at.tags()))
