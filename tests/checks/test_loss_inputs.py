@@ -6,11 +6,13 @@ import pytest
 
 from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check, Skip
-from sanity_watchdog.checks.loss_inputs import double_softmax, sums_to_one, wrong_loss_input
+from sanity_watchdog.checks.log_inputs import sums_to_one
+from sanity_watchdog.checks.loss_inputs import double_softmax, wrong_loss_input
 from sanity_watchdog.evidence.alignments import AlignmentLoss
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.losses import (
     AcrossLoss,
+    AcrossVectors,
     BinaryLoss,
     DistanceLoss,
     DivergenceLoss,
@@ -124,6 +126,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, replace(KL, log_target=True, target_high=0.9)),
     (wrong_loss_input, replace(KL, reduction="mean")),
     (wrong_loss_input, SOFTMAXED),
+    (wrong_loss_input, AcrossVectors(function="cross_entropy", where="train.py:31")),
     (wrong_loss_input, RAW_CTC),
     (wrong_loss_input, replace(CLAMPED, edges=0.6)),
     (wrong_loss_input, replace(CLAMPED, origin=Origin("softmax", (32, 1), 1, "model.py:12"), low=1.0)),

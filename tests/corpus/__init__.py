@@ -31,6 +31,7 @@ from . import (
     healthy_terms,
     healthy_training,
     healthy_unused,
+    healthy_vectors,
     healthy_views,
     healthy_weights,
     healthy_zeros,
@@ -53,6 +54,7 @@ from . import (
     shared,
     targets,
     unused,
+    vectors,
     weighing,
 )
 from .case import CASES, Case
@@ -90,6 +92,7 @@ __all__ = [
     "healthy_terms",
     "healthy_training",
     "healthy_unused",
+    "healthy_vectors",
     "healthy_views",
     "healthy_weights",
     "healthy_zeros",
@@ -112,5 +115,6 @@ __all__ = [
     "shared",
     "targets",
     "unused",
+    "vectors",
     "weighing",
 ]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanity_watchdog.checks.loss_inputs import sums_to_one
+from sanity_watchdog.checks.log_inputs import sums_to_one
 from sanity_watchdog.observe import bounded
 from sanity_watchdog.observe.bounded import LIMIT, few_rows
 from sanity_watchdog.observe.calls import LossCall

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.losses import AcrossLoss, BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen
+from ..evidence.losses import AcrossLoss, AcrossVectors, BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen
 
 RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nll_loss"
 """What to do about counts below zero."""
@@ -33,6 +33,12 @@ def doubtful(seen: LossSeen) -> tuple[str, str, Severity] | None:
             f"{seen.function} divides by all {math.prod(seen.shape):,} elements, not by the samples: reduction='mean'",
             "pass reduction='batchmean' for the divergence of a sample",
             Severity.INFO,
+        )
+    if isinstance(seen, AcrossVectors):
+        return (
+            f"{seen.function} gets products of vectors that were not normalised one by one, but over all of them",
+            "normalise each vector: F.normalize(z, dim=-1)",
+            Severity.WARNING,
         )
     if isinstance(seen, BinaryLoss) and not seen.logits and _is_softmax_of_classes(seen):
         if seen.together >= TOGETHER:

@@ -4,33 +4,22 @@ import math
 
 from ..alerts import Alert, Severity
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen, Origin, SoftmaxLoss, SquashedTwice
+from ..evidence.losses import (
+    AcrossVectors,
+    BinaryLoss,
+    ByHandLoss,
+    DivergenceLoss,
+    LossSeen,
+    Origin,
+    SoftmaxLoss,
+    SquashedTwice,
+)
 from .check import Findings, Skip, check
 from .doubtful import by_hand, doubtful
+from .log_inputs import NORMALISED, log_tolerance, sums_to_one, wrong_alignment, wrong_divergence
 
-SUM_ERROR = 2e-5
-"""Rounding of a float32 softmax: a few units in the last place of 1, over the classes."""
-ENOUGH = 3
-"""rows x (classes - 1) from which random float32 logits never (none in 100,000) look like probabilities."""
-ENOUGH_ROWS = 4
-"""Rows from which the same holds in half precision, with at least 8 in the product."""
-ENOUGH_HALF = 8
-NORMALISED = 0.1
-"""Distance of a row's sum from 1, or of its logsumexp from 0, that no rounding makes: log-probabilities that bfloat16
-has made are off by 0.03, and an epsilon added to each of many probabilities adds up."""
 CUT = 0.2
 """Share of clamped scores at the edges: those have no gradient. A slope made to fit starts between them."""
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
-SMALLEST = {"float16": 2.0**-24, "bfloat16": 2.0**-133}
-
-
-def sums_to_one(error: float, low: float, high: float, rows: int, classes: int, dtype: str) -> bool:
-    """Are rows within rounding of probabilities, and are there enough of them to say so?"""
-    eps = EPS.get(dtype, 0.0)
-    tolerance = SUM_ERROR + eps / 2 + classes * SMALLEST.get(dtype, 0.0) / 2
-    size = rows * (classes - 1)
-    enough = size >= ENOUGH if not eps else size >= ENOUGH_HALF and rows >= ENOUGH_ROWS
-    return enough and error <= tolerance and low >= -tolerance and high <= 1 + tolerance
 
 
 def _is_softmax_over_classes(seen: SoftmaxLoss) -> bool:
@@ -130,12 +119,12 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     is not 0), ``ctc_loss`` on (N, T, k) in place of (T, N, k), targets of ``kl_div`` in the wrong one of its two
     forms, ``cross_entropy`` with a single class, a softmax taken over another axis than the classes, scores whose
     classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
-    contrastive scores of a batch with itself in which a sample is its own positive or its own rival, logits or
-    log-probabilities given to a binary loss that wants the other, scores that a clamp makes look like probabilities,
-    an overlap (Dice, IoU, Tversky) written by hand of scores that come straight out of a layer, and a softmax over the
-    samples whose logarithms are picked, or weighed and summed up, for each sample of its own values. A note only:
-    ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a softmax over several classes (a WARNING
-    where more than one is right).
+    contrastive scores of a batch with itself in which a sample is its own positive or its own rival, or of vectors that
+    were normalised over the samples, logits or log-probabilities given to a binary loss that wants the other, scores
+    that a clamp makes look like probabilities, an overlap (Dice, IoU, Tversky) written by hand of scores that come
+    straight out of a layer, and a softmax over the samples whose logarithms are picked, or weighed and summed up, for
+    each sample of its own values. A note only: ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a
+    softmax over several classes (a WARNING where more than one is right).
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.
@@ -160,12 +149,12 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     elif isinstance(seen, BinaryLoss):
         found = _wrong_binary(seen)
     elif isinstance(seen, DivergenceLoss):
-        found = _wrong_divergence(seen)
+        found = wrong_divergence(seen)
     elif isinstance(seen, AlignmentLoss):
-        found = _wrong_alignment(seen)
+        found = wrong_alignment(seen)
     elif isinstance(seen, ByHandLoss):
         found = by_hand(seen)
-    else:
+    elif not isinstance(seen, AcrossVectors):
         yield Skip("no loss that asks for logits or log-probabilities")
     message, hint = found
     if not message and (note := doubtful(seen)):
@@ -220,9 +209,9 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         return "", ""
     if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, seen.classes, seen.dtype):
         return "gets probabilities, not their logarithms (rows sum to 1)", "use log_softmax instead of softmax"
-    if not math.isnan(seen.low) and not seen.log_error <= _log_tolerance(seen):
+    if not math.isnan(seen.low) and not seen.log_error <= log_tolerance(seen):
         return (
-            f"gets raw scores: logsumexp of a row is {seen.log_error:.3g} from 0, limit {_log_tolerance(seen):.2g}",
+            f"gets raw scores: logsumexp of a row is {seen.log_error:.3g} from 0, limit {log_tolerance(seen):.2g}",
             "use cross_entropy, or log_softmax before nll_loss",
         )
     return "", ""
@@ -249,49 +238,3 @@ def _wrong_binary(seen: BinaryLoss) -> tuple[str, str]:
 
 def _over_one(origin: Origin | None) -> bool:
     return origin is not None and origin.axis is not None and origin.shape[origin.axis] == 1
-
-
-def _wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:
-    if seen.log_target and seen.target_high > NORMALISED:
-        return (
-            f"with log_target=True gets targets up to {seen.target_high:.3g}; logarithms of probabilities are ≤ 0",
-            "pass log_target=False for probabilities",
-        )
-    if not seen.log_target and seen.target_low < 0:
-        return (
-            f"gets negative targets (down to {seen.target_low:.3g}); probabilities are ≥ 0",
-            "swap the two arguments: log-probabilities come first"
-            if seen.sum_error <= NORMALISED and seen.low >= 0
-            else "pass log_target=True for log-probabilities",
-        )
-    if not seen.log_error <= _log_tolerance(seen):
-        kind = "probabilities" if seen.sum_error <= SUM_ERROR + EPS.get(seen.dtype, 0.0) else "no log-probabilities"
-        return (
-            f"gets {kind} as its input: their logsumexp is {seen.log_error:.3g} from 0",
-            "use log_softmax for the first argument of kl_div",
-        )
-    return "", ""
-
-
-def _wrong_alignment(seen: AlignmentLoss) -> tuple[str, str]:
-    steps, samples, classes = seen.shape
-    if seen.error and seen.lengths == steps != samples:
-        return (
-            f"gets {seen.shape} for {seen.lengths} input lengths; it takes (time, batch, classes)",
-            "put the batch on axis 1: log_probs.transpose(0, 1)",
-        )
-    origin, fix = seen.origin, "take log_softmax over the last axis for the first argument of ctc_loss"
-    if origin is not None and origin.name in ("softmax", "log_softmax") and origin.axis is not None:
-        taken = origin.shape[origin.axis]
-        if len(origin.shape) == 3 and taken != classes and classes in origin.shape:
-            return f"gets a softmax over an axis of {taken}, not over its {classes} classes", fix
-    if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, classes, seen.dtype):
-        return "gets probabilities, not their logarithms (each step sums to 1)", "use log_softmax instead of softmax"
-    if not seen.logs and seen.log_error > _log_tolerance(seen):
-        return f"gets raw scores: logsumexp of a step is {seen.log_error:.3g} from 0", fix
-    return "", ""
-
-
-def _log_tolerance(seen: LossSeen) -> float:
-    """Rounding moves each log-probability by half a unit of its own size."""
-    return NORMALISED + EPS.get(seen.dtype, 0.0) * max(abs(seen.low), abs(seen.high))

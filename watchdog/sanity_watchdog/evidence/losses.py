@@ -228,6 +228,11 @@ class AcrossLoss(ByHandLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AcrossVectors(LossSeen):
+    """Scores that are products of vectors whose length is one along another axis than the one that they sum up."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class SquashedTwice(LossSeen):
     """A softmax or sigmoid, or the logarithm of one, of what ``origin``, one over the same values, has made."""
 

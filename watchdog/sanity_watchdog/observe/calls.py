@@ -19,6 +19,7 @@ from .suspects import Seen
 if TYPE_CHECKING:
     from .attending import Attending
     from .culprits import Culprits
+    from .lengths import Lengths
     from .penalties import Penalties
     from .rivals import Rivals
     from .totals import Totals
@@ -148,6 +149,7 @@ class Trace:
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         distils: did a network's own answers weigh log-probabilities?
         totals: how numbers were summed up, where it is watched.
+        lengths: along which axes vectors have length one, where it is watched.
         rivals: scores of one player for what another makes, where it is watched.
         penalties: slopes of critics, where they are watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
@@ -177,6 +179,7 @@ class Trace:
     culprits: "Culprits | None" = None
     distils: bool = False
     totals: "Totals | None" = None
+    lengths: "Lengths | None" = None
     rivals: "Rivals | None" = None
     penalties: "Penalties | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
@@ -200,7 +203,7 @@ class Trace:
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = self.attending = self.totals = self.rivals = self.penalties = None
+        self.culprits = self.attending = self.totals = self.lengths = self.rivals = self.penalties = None
         self.cuts = Marks()
         self.known = Marks()
 

@@ -12,6 +12,7 @@ from .gradients import GradientWatch
 from .half import HalfWatch
 from .hyperparameters import HyperparameterObserver
 from .keeper import BatchKeeper
+from .lengths import LengthsWatch
 from .likeness import LikenessWatch
 from .loop import GraphObserver, LoopObserver
 from .losses import LossCalls
@@ -57,6 +58,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     Progress,
     MadeTargetsObserver,
     PlayerTargetsObserver,
+    LengthsWatch,
     RivalsWatch,
     PenaltyWatch,
     WeightingWatch,

@@ -19,6 +19,7 @@ from .cosines import Cosines
 from .distances import Distances
 from .gaussians import Gaussians
 from .idle_terms import IdleTerms
+from .lengths import Lengths
 from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
@@ -68,6 +69,7 @@ class Signs:
         self._scales = LogScales(self._is_error)
         trace.penalties = self.penalties = Penalties()
         self.idle = IdleTerms(trace.cuts.get)
+        trace.lengths = self._lengths = Lengths()
         self.noise = Noise(self._is_made)
         self.codes = Codes(self._gaussians, lambda t: bool(self.noise.of(t)), self._is_made)
         self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
@@ -140,6 +142,7 @@ class Signs:
         plain = "alpha" not in kwargs  # without an option that changes what it does to a sign
         self.noise.follow(name, args, inputs, out)
         self.penalties.follow(name, args, inputs, out)
+        self._lengths.follow(name, args, kwargs, inputs, out)
         self.codes.follow(name, inputs, out)
         if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
             self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})

@@ -1,0 +1,94 @@
+"""Along which axis vectors were brought to length one, and products that sum over another one."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..evidence.losses import AcrossVectors
+from .calls import Marks
+from .moment import Moment
+from .observer import Observer, in_samples
+from .operations import DIVIDES, MULTIPLIES, NORMS, VIEWS
+from .site import user_line
+
+SAME = ("float", "half", "bfloat16", "double", "to", "contiguous", "clone", "detach", "chunk", "split", "cat", "roll")
+KEEPS = VIEWS | {"masked_fill", "fill_diagonal", "where", "cat", "add", "__radd__", "sub"}
+PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "linear")
+
+
+class Lengths:
+    """Follows vectors through one step."""
+
+    def __init__(self) -> None:
+        self._axes: Marks[int] = Marks()
+        self._norms: Marks[int] = Marks()
+        self._across: Marks[str] = Marks()
+
+    def across(self, scores: Any) -> str:
+        """The line of the product of two sets of vectors, neither of which has length one along what it sums up."""
+        return self._across.get(scores) or ""
+
+    def follow(
+        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: list[Tensor], out: Tensor
+    ) -> None:
+        """An operation has run."""
+        first = inputs[0] if inputs else None
+        if first is None:
+            return
+        if name == "normalize" and first.ndim > 1:
+            self._put(self._axes, out, kwargs.get("dim", args[2] if len(args) > 2 else 1))
+        elif name in NORMS and out.ndim == first.ndim > 1:
+            self._put(self._norms, out, kwargs.get("dim", args[2] if len(args) > 2 else None))
+        elif name in DIVIDES and len(inputs) == 2 and (axis := self._norms.get(inputs[1])) is not None:
+            if inputs[1].ndim == out.ndim:
+                self._axes.put(out, axis)
+        elif name in PRODUCTS:
+            self._product(name, inputs, out)
+        elif (where := self._across.get(first)) is not None:
+            if name in KEEPS or (name in MULTIPLIES | DIVIDES and all(t.numel() == 1 for t in inputs[1:])):
+                self._across.put(out, where)
+        elif (axis := self._norms.get(first)) is not None and name in VIEWS | {"add", "maximum"}:
+            if out.ndim == first.ndim:
+                self._norms.put(out, axis)
+        elif (axis := self._axes.get(first)) is not None:
+            self._move(name, args, axis, first, out)
+
+    @staticmethod
+    def _put(marks: Marks[int], out: Tensor, axis: Any) -> None:
+        axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
+        if isinstance(axis, int) and not isinstance(axis, bool):
+            marks.put(out, axis % out.ndim)
+
+    def _move(self, name: str, args: tuple[Any, ...], axis: int, given: Tensor, out: Tensor) -> None:
+        ends = {"t": (0, 1), "T": (0, 1), "mT": (-2, -1)}.get(name)
+        if name in ("transpose", "swapaxes") and len(args) > 2:
+            ends = args[1], args[2]
+        if ends is not None and (given.ndim == 2 or name != "T"):
+            one, other = (end % given.ndim for end in ends)
+            self._axes.put(out, {one: other, other: one}.get(axis, axis))
+        elif name in SAME and out.ndim == given.ndim:
+            self._axes.put(out, axis)
+
+    def _product(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+        if len(inputs) < 2 or not out.requires_grad or any(t.ndim < 2 for t in inputs[:2]):
+            return
+        one, other = inputs[:2] if name != "__rmatmul__" else inputs[1::-1]
+        summed = one.ndim - 1, other.ndim - (1 if name == "linear" else 2)
+        axes = self._axes.get(one), self._axes.get(other)
+        if None not in axes and axes[0] != summed[0] and axes[1] != summed[1]:
+            self._across.put(out, user_line())
+
+
+class LengthsWatch(Observer):
+    """Asks where the scores of each cross entropy of a followed step come from."""
+
+    codes = ("WD103",)
+
+    @in_samples
+    def output(self, at: Moment, output: object) -> None:
+        trace = at.trace
+        for call in trace.calls if trace is not None and trace.lengths is not None else ():
+            where = trace.lengths.across(call.input) if trace is not None and trace.lengths is not None else ""
+            if where and call.name == "cross_entropy" and getattr(call.value, "requires_grad", False):
+                at.emit(AcrossVectors(function=call.name, where=where, **at.tags()))
