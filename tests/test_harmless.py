@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 
 import sanity_watchdog.callback
@@ -22,7 +23,7 @@ from sanity_watchdog.sinks import default_sinks
 
 from .checks.test_parity import rows
 from .outcomes import assert_same, outcome
-from .runs import assert_awake
+from .runs import Classifier, assert_awake
 
 HOOKS = tuple(n for n in vars(Observer) if not n.startswith("_") and n != "codes")
 AT_REST = ("looks_between", "may_rest", "same_step", "rested")
@@ -92,6 +93,12 @@ def own(observer: type[Observer]) -> list[str]:
     return [name for name in HOOKS if getattr(observer, name) is not getattr(Observer, name)]
 
 
+class Decays(Classifier):
+    def configure_optimizers(self) -> Any:
+        optimizer: Any = super().configure_optimizers()
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 3)]
+
+
 @pytest.mark.parametrize("hook", HOOKS)
 def test_every_observer_raising_in(hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
     concerned = [o for o in OBSERVERS if hook in own(o)]
@@ -101,7 +108,7 @@ def test_every_observer_raising_in(hook: str, monkeypatch: pytest.MonkeyPatch) -
     dog = SanityWatchdog(fail_on="error", targets=("mps",), every_n_steps=101 if hook in AT_REST else 1)
     if hook in AT_REST:
         settings |= {"max_steps": 80, "max_epochs": -1}
-    assert_same(outcome(dog, **settings), outcome(**settings))
+    assert_same(outcome(dog, Decays, **settings), outcome(None, Decays, **settings))
     never = ("around_backward", "failed", "close")  # no recorder asks for it; no exception; too late to be told
     if concerned and hook not in never:
         assert any(f"observer {o.__name__}" in dog.summary.broken for o in concerned)

@@ -126,6 +126,46 @@ def test_a_compiled_backbone_costs_no_graph_more() -> None:
     assert_unharmed(Backbone)
 
 
+class CompiledStep(Classifier):
+    """The optimizer's step is compiled, and with it the closure that it calls."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer: Any = super().configure_optimizers()
+        optimizer.step = torch.compile(optimizer.step, backend="eager")
+        return optimizer
+
+
+class CompiledStepByHand(CompiledStep, Manual):
+    pass
+
+
+class CompiledUpdate(Classifier):
+    """The closure is called, and then what the optimizer does is compiled."""
+
+    update: Any = None
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        optimizer_closure()
+        if self.update is None:
+            self.update = torch.compile(optimizer.optimizer.step, backend="eager")
+        self.update()
+
+
+@pytest.mark.parametrize("module", [CompiledStep, CompiledStepByHand])
+def test_compiled_steps(module: Callable[[], L.LightningModule]) -> None:
+    assert_unharmed(module)
+
+
+@pytest.mark.parametrize("module", [CompiledStep, CompiledStepByHand, CompiledUpdate])
+def test_compiled_steps_of_a_longer_run(module: Callable[[], L.LightningModule]) -> None:
+    dog = SanityWatchdog(fail_on=None)
+    plain, watched = (made(module, lambda: loader(*blobs()), *dogs, max_steps=70) for dogs in ([], [dog]))
+    assert all(torch.equal(t, watched[0][name]) for name, t in plain[0].items())
+    assert plain[3] == watched[3]
+    assert_awake(dog, JUDGED)
+    assert not [str(a) for a in dog.alerts if a.severity >= Severity.WARNING]
+
+
 def test_steps_that_take_the_iterator() -> None:
     class Iterating(Classifier):
         def training_step(self, dataloader_iter: Any) -> Any:  # type: ignore[override]

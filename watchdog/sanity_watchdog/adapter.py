@@ -54,6 +54,12 @@ def last_step(trainer: Any) -> int:
     return logged_step(trainer) - (accumulates is not None and not accumulates())
 
 
+def compiles_steps(trainer: Any, module: Any) -> bool:
+    """Was what takes the optimizer steps given to ``torch.compile``, so that all they call is traced as well?"""
+    steps = [getattr(module, "optimizer_step", None), *(getattr(o, "step", None) for o in trainer.optimizers)]
+    return any(hasattr(step, "_torchdynamo_orig_callable") for step in steps)
+
+
 def scaler_of(trainer: Any, module: Any) -> Any:
     """The loss scaler: of the precision plugin, or an attribute of the module in manual optimisation."""
     found = getattr(trainer.precision_plugin, "scaler", None)

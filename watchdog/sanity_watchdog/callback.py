@@ -201,6 +201,7 @@ class SanityWatchdog(StepHooks):
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         watch = self._looking(trainer, pl_module, complete=True)
+        self.traced = adapter.compiles_steps(trainer, pl_module)
         for optimizer in watch.run.optimizers if watch is not None else ():
             if hasattr(optimizer, "register_step_post_hook"):
                 self._hooks.append(optimizer.register_step_post_hook(self._stepped))

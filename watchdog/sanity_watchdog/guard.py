@@ -4,13 +4,20 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from .observe.untraced import trace_with, tracer, untraced
 from .policy import SanityCheckFailed
 
 P = ParamSpec("P")
 
 
 class Faultable(Protocol):
-    """What can be told of a fault of its own."""
+    """What can be told of a fault of its own.
+
+    Attributes:
+        traced: has one of its hooks been called inside compiled code?
+    """
+
+    traced: bool
 
     def _own_fault(self, hook: str, error: Exception) -> None: ...
 
@@ -22,12 +29,19 @@ def harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
     """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
 
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        found = tracer()
+        if found is not None:
+            self.traced = True
+            trace_with(None)
         try:
             hook(self, *args, **kwargs)
         except SanityCheckFailed:
             raise
         except Exception as error:  # noqa: BLE001
             self._own_fault(hook.__name__, error)
+        finally:
+            if found is not None:
+                trace_with(found)
 
     functools.update_wrapper(guarded, hook)
-    return guarded
+    return untraced(guarded)

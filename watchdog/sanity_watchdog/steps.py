@@ -12,6 +12,7 @@ from . import adapter
 from .guard import harmless
 from .observe.aside import unseen
 from .observe.row import Row
+from .observe.untraced import untraced
 from .watch import Watch
 from .wrapping import Wrapping
 
@@ -29,6 +30,7 @@ class StepHooks(Callback):
     """What is seen of training and validation batches, while there is a watch."""
 
     def __init__(self) -> None:
+        self.traced = False
         self._watch: Watch | None = None
         self._wrapped = Wrapping()
         self._validated = False
@@ -58,12 +60,12 @@ class StepHooks(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._epoch_begins |= not batch_idx
-            if watch.resting and (watch.knows_epochs or not self._epoch_begins):
+            if watch.resting and (watch.knows_epochs or not self._epoch_begins) and not self.traced:
                 self._rest(watch)
-            if watch.now.sampled:
+            if watch.now.sampled and not self.traced:
                 around = functools.partial(watch.around_step, batch)
                 self._wrapped.wrap(trainer.strategy, "training_step", around, watch.output)
-            if watch.now.sync:
+            if watch.now.sync and not self.traced:
                 self._wrapped.wrap(trainer.precision_plugin, "backward", watch.around_backward)
             self._enforce(watch, "batch")
 
@@ -131,6 +133,7 @@ class StepHooks(Callback):
             if first:
                 self._enforce(watch, "first")
 
+    @untraced
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._row is None:
             self._after_step(optimizer)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from .observe.untraced import tracer, untraced
+
 _ABSENT = object()
 
 
@@ -31,6 +33,8 @@ class Wrapping:
 
         @functools.wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
+            if tracer() is not None:
+                return method(*args, **kwargs)
             with around():
                 try:
                     result = method(*args, **kwargs)
@@ -42,7 +46,7 @@ class Wrapping:
             return result
 
         self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
-        setattr(owner, name, watched)
+        setattr(owner, name, untraced(watched))
 
     def undo(self) -> None:
         """Give everything back."""

@@ -18,6 +18,7 @@ from .moment import Moment
 from .observer import Observer
 from .run import Run
 from .scaler import inner
+from .untraced import untraced
 
 
 class StateObserver(Observer):
@@ -50,6 +51,7 @@ class StateObserver(Observer):
 
         home = get_ident()
 
+        @untraced
         def stepped(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
             if get_ident() == home and self._met < batch and remembers(optimizer):
                 self._met = batch

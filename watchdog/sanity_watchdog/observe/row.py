@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .aside import dispatch_modes, function_modes
+from .untraced import untraced
 
 LONGEST = 256
 """Batches after which a row is handed over, however far the next sample is."""
@@ -72,7 +73,7 @@ class Row:
             if self.over:
                 hook(*args, **kwargs)
 
-        return rests
+        return untraced(rests)
 
     def epoch_ends(self) -> bool:
         """An epoch has ended; does the row go on?"""
@@ -80,6 +81,7 @@ class Row:
             self.epochs.append(len(self.losses))
         return self._across and not self.over
 
+    @untraced
     def stepping(self, trainer: Any, module: Any, optimizer: Any) -> None:
         """What Lightning calls before an optimizer steps."""
         if self.over:
@@ -97,6 +99,7 @@ class Row:
             if not same(optimizer):
                 self._most = 0
 
+    @untraced
     def ended(self, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """What Lightning calls after a batch."""
         if self.over:
