@@ -240,6 +240,7 @@ def test_the_users_exception_arrives_as_it_was(error: BaseException) -> None:
     dog = SanityWatchdog(fail_on="error")
     assert same(outcome(dog, module=Crashing, max_epochs=4), outcome(module=Crashing, max_epochs=4))
     assert not dog.summary.broken
+    assert (dog.verdict, dog.summary.raised) == ("incomplete", type(error).__name__)
 
 
 def test_a_read_back_that_fails_at_the_end_never_hides_the_users_exception(monkeypatch: pytest.MonkeyPatch) -> None:

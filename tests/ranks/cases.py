@@ -232,6 +232,20 @@ def wrong_dtype(world: int) -> Case:
     return Net(), DataLoader(TensorDataset(x.double(), y), 16), {}
 
 
+class Raising(Net):
+    """Raises on every rank in a step that is not looked at."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.global_step == 10:
+            raise ValueError("of the user's own")
+        return super().training_step(batch, batch_idx)
+
+
+@case
+def raising_between_samples(world: int) -> Case:
+    return Raising(), data(), {}
+
+
 @case
 def no_loss_on_one(world: int) -> Case:
     return Alone(), data(), {"strategy": short()}

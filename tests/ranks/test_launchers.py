@@ -46,6 +46,15 @@ def test_a_launched_rank_that_dies_takes_the_job_with_it(tmp_path: Path) -> None
     assert [a.code for a in run.failing(Severity.ERROR)] == ["WD102"]
 
 
+@pytest.mark.parametrize("launcher", ["ddp_spawn", "ddp_fork"])
+def test_a_launched_rank_that_raises_leaves_no_pass(tmp_path: Path, launcher: str) -> None:
+    found = launch(launcher, "raising-between-samples", tmp_path)
+    assert found.statuses == [1]
+    assert "of the user's own" in found.logs[0]
+    (run,) = load([tmp_path]).runs
+    assert (run.summary.verdict, run.summary.raised) == ("incomplete", "ValueError")
+
+
 def test_a_crash_in_a_forked_rank_is_explained(tmp_path: Path) -> None:
     found = launch("ddp_fork", "wrong-dtype", tmp_path)
     assert found.statuses == [1]

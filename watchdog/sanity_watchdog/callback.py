@@ -5,6 +5,7 @@ import functools
 import multiprocessing
 import multiprocessing.util
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -235,7 +236,7 @@ class SanityWatchdog(StepHooks):
     @harmless
     def _forsaken(self) -> None:
         """The process ends and no hook told of it, as in ranks that Lightning spawned or forked and that raise."""
-        error = self._wrapped.raised or SystemExit()
+        error = self._wrapped.raised or _in_flight()
         if self._watch is not None:
             self._watch.failed(error)
         self._finish(raised=_failure(error))
@@ -269,4 +270,11 @@ class SanityWatchdog(StepHooks):
 
 def _failure(error: BaseException) -> str:
     """Class of an exception that ended a run too early; empty for what ends it on purpose, as an interrupt does."""
-    return type(error).__name__ if isinstance(error, Exception) else ""
+    fails = error.code not in (None, 0) if isinstance(error, SystemExit) else isinstance(error, Exception)
+    return type(error).__name__ if fails else ""
+
+
+def _in_flight() -> BaseException:
+    """What ends this process; torch's ``spawn`` turns the user's exception into an exit."""
+    error = sys.exc_info()[1] or SystemExit()
+    return error.__context__ if isinstance(error, SystemExit) and error.__context__ is not None else error
