@@ -11,7 +11,8 @@ def torn_axes(seen: Reordered) -> Findings:
 
     **What it sees.** In the first step: a ``view`` or ``reshape`` of the batch, or of what was made from it, whose
     result has the same samples and the same axes in another order, such as (N, H, W, C) to (N, C, H, W) or (N, T, C)
-    to (N, C, T). Axes of length one do not count.
+    to (N, C, T); or joins two axes across a third, such as (N, C, F, T) to (N, T, C·F), or splits one across another,
+    such as (N, T, heads·d) to (N, heads, T, d). Axes of length one do not count.
 
     **Why it matters.** ``view`` and ``reshape`` keep the order in memory and only cut it anew: the channels of the
     result are pieces of rows. Nothing crashes, the loss even falls, but neighbours are no neighbours any more.
@@ -22,11 +23,13 @@ def torn_axes(seen: Reordered) -> Findings:
         images.permute(0, 3, 1, 2)        # after
         states.reshape(n, width, steps)   # before: from (n, steps, width)
         states.transpose(1, 2)            # after
+        keys.view(n, heads, steps, -1)                     # before: from (n, steps, width)
+        keys.view(n, steps, heads, -1).transpose(1, 2)     # after
 
     **When to ignore.** Where values lie in memory in another order than their shape says, which the reshape mends.
 
-    **Limits.** Axes of equal length cannot be told apart, and what datasets and transforms do is not seen. The first
-    step only; not where the step is compiled.
+    **Limits.** Axes of equal length cannot be told apart, nor an axis from a piece of another, of as many values; and
+    what datasets and transforms do is not seen. The first step only; not where the step is compiled.
 
     **Sources.** Karpathy, Most common neural net mistakes (2018): view() is not permute().
     """

@@ -3,6 +3,8 @@
 They prove nothing: where a graph has shown that something is wrong, they are the first places to look at.
 """
 
+import itertools
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -72,11 +74,11 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
         if mask is None and not (kwargs.get("is_causal") or (len(args) > 5 and args[5])):
             yield Seen("unmasked", "attention", user_line())
-    elif name in ("reshape", "view") and first.ndim == out.ndim > 1 and first.shape != out.shape:
+    elif name in ("reshape", "view") and min(first.ndim, out.ndim) > 1 and first.shape != out.shape:
         old, new = tuple(first.shape), tuple(out.shape)
         if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
             yield Seen(MOVED, name, user_line())
-        elif _reordered(old, new):
+        elif _reordered(old, new) or (old[0] == samples and _torn(old, new)):
             yield Seen(RESHAPED, name, user_line(), shapes=(old, new))
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
@@ -87,6 +89,29 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
 def _reordered(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     """Has each sample the same axes as before, in another order?"""
     return old[0] == new[0] and sorted(old) == sorted(new) and [n for n in old if n > 1] != [n for n in new if n > 1]
+
+
+def _torn(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Are two axes of a sample joined, or one split in two, across a third one that keeps its length?
+
+    Not where that one may as well be a piece of the last axis, put last, or of the first one, put first.
+    """
+    if old[0] != new[0]:
+        return False
+    before, after = [n for n in old[1:] if n > 1], [n for n in new[1:] if n > 1]
+    if sorted((len(before), len(after))) != [2, 3]:
+        return False
+    few, many = _bounds(min(before, after, key=len)), _bounds(max(before, after, key=len))
+    kept = [n for n in before if before.count(n) == after.count(n) == 1]
+    if len(kept) != 1 or few <= many:
+        return False
+    last, first = after[-1] == kept[0] and before[-1] % kept[0] == 0, after[0] == kept[0] and before[0] % kept[0] == 0
+    return not last and not first
+
+
+def _bounds(axes: list[int]) -> set[int]:
+    """Where axes begin and end, counted in pieces from the left."""
+    return set(itertools.accumulate(axes, operator.mul))
 
 
 def is_one_way(args: tuple[Any, ...]) -> bool:
