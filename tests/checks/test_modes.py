@@ -71,6 +71,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (stale_statistics, replace(statistics(FITS, FITS), forgotten=("teacher.1", "teacher.4"))),
     (stale_statistics, statistics(BROKEN, BROKEN)),
     (stale_statistics, statistics(FIXED, FIXED)),
+    (stale_statistics, RunningStatistics(samples=(), evaluated=("net.1", "net.4"), stage="validation")),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (eval_mode, TrainingModes(resting=(), modules=5)),

@@ -13,6 +13,7 @@ from tests.runs import Classifier, Manual, blobs, loader, mlp
 
 from .case import Run, healthy
 from .loops import Scheduled
+from .modes import normalised
 
 
 class _Reaches(L.Callback):
@@ -388,3 +389,37 @@ def gradients_summed_up_across_epochs() -> Run:
                 optimizer.zero_grad()
 
     return Sums(), loader(*blobs(640)), {"max_epochs": 9, "max_steps": -1}
+
+
+@healthy
+def dropout_of_many_passes_in_validation() -> Run:
+    class Passes(Classifier):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            for m in self.modules():
+                if isinstance(m, nn.Dropout):
+                    m.train()
+            torch.stack([self.net(batch[0]).softmax(1) for _ in range(4)]).std(0).mean()
+
+    return Passes(normalised(), lr=3e-3), loader(*blobs()), {"validation": loader(*blobs(), shuffle=False)}
+
+
+@healthy
+def samples_of_a_part_that_trains_in_validation() -> Run:
+    class Draws(Classifier):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.net.train()
+            self.net(batch[0])
+            self.net.eval()
+
+    return Draws(normalised(), lr=3e-3), loader(*blobs()), {"validation": loader(*blobs(), shuffle=False)}
+
+
+@healthy
+def modes_set_by_hand_around_the_validation_step() -> Run:
+    class ByHand(Classifier):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.eval()
+            super().validation_step(batch, batch_idx)
+            self.train()
+
+    return ByHand(normalised(), lr=3e-3), loader(*blobs()), {"validation": loader(*blobs(), shuffle=False)}

@@ -225,3 +225,34 @@ def teacher_that_forgets_its_buffers(fixed: bool) -> Run:
                         mean.copy_(b)
 
     return Averaged(), loader(*blobs()), {"max_steps": 60}
+
+
+def normalised() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(20, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24, 10))
+
+
+@fault("WD508")
+def validation_that_trains(fixed: bool) -> Run:
+    class Trains(Classifier):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            if not fixed:
+                self.train()
+            super().validation_step(batch, batch_idx)
+
+    return Trains(normalised(), lr=3e-3), loader(*blobs()), {"validation": loader(*blobs(), shuffle=False)}
+
+
+@fault("WD508")
+def evaluation_left_before_it_is_done(fixed: bool) -> Run:
+    class Leaves(Classifier):
+        def score(self, batch: Any) -> None:
+            self.eval()
+            self.loss(self.net(batch[0]), batch[1])
+            self.train()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.score(batch)
+            if not fixed:
+                self.log("accuracy", (self.net(batch[0]).argmax(1) == batch[1]).float().mean())
+
+    return Leaves(normalised(), lr=3e-3), loader(*blobs()), {"validation": loader(*blobs(), shuffle=False)}

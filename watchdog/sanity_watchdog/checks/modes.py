@@ -187,9 +187,11 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
     in two samples in a row, of statistics that come from the batches by 95 %; or 0.3 and 1.5 where the momentum keeps
     them from moving at all. Also layers in eval mode without a gradient, beside such that learn, whose weights move at
     three samples in a row and whose statistics do not: an average of the network (a teacher) that forgets its buffers.
+    And layers that take in batches of validation, where ``validation_step`` leaves the whole module in training mode.
 
     **Why it matters.** Training normalises with the batch, evaluation with the running statistics: the model that is
-    evaluated is not the one that was trained.
+    evaluated is not the one that was trained. What is evaluated in training mode depends on the batch and on dropout,
+    and validation data leak into the statistics.
 
     **How to fix.** PyTorch's ``momentum`` is the share of the *new* value: 0.1, where others write 0.9, and never 0::
 
@@ -203,6 +205,15 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
 
     **Sources.** Ioffe and Szegedy 2015; Wu and Johnson, Rethinking "Batch" in BatchNorm, 2021.
     """
+    if seen.evaluated:
+        yield stale_statistics.alert(
+            seen,
+            f"the module trains in validation: {_count(len(seen.evaluated), 'layer')} took in its batches",
+            hint="remove train() from validation_step: Lightning sets eval mode before validation, and back",
+            subjects=seen.evaluated,
+            evidence={"evaluated": len(seen.evaluated)},
+        )
+        return
     if seen.forgotten:
         yield stale_statistics.alert(
             seen,

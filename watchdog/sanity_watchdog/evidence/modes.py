@@ -112,7 +112,9 @@ class RunningStatistics(Evidence):
         samples: the layers at each sample, oldest first.
         forgotten: layers in eval mode and without a gradient whose weights move while their statistics stand still,
             beside such as learn: averages of a network whose buffers are left behind.
+        evaluated: layers that took in a validation batch, while the whole module was in training mode.
     """
 
     samples: tuple[tuple[Normalisation, ...], ...]
     forgotten: tuple[str, ...] = ()
+    evaluated: tuple[str, ...] = ()

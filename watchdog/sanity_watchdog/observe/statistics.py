@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
@@ -27,6 +27,8 @@ FIRST = 8
 LOOKS = 6
 """Steps that are looked at in all."""
 KEPT = 2
+EVALUATIONS = 2
+"""Validation batches before and after which the layers' counters are compared."""
 STOOD = 3
 """Looks in a row at which weights had moved and statistics had not."""
 MOSTLY = 0.5
@@ -45,11 +47,11 @@ class StatisticsObserver(Observer):
         self._before: dict[str, list[float]] = {}
         self._stood: dict[str, int] = {}
         self._looks = 0
+        self._evaluations = 0
+        self._updates: dict[int, int] = {}
 
     def start(self, run: Run, at: Moment) -> None:
-        for name, m in run.module.named_modules():
-            if isinstance(m, _BatchNorm) and m.running_mean is not None and is_plain(m.running_mean):
-                self._layers[id(m.running_mean)] = plain_name(name), m
+        self._layers = _layers_of(run.module)
         if not self._layers:
             at.emit(Unseen(codes=("WD508",), reason="no BatchNorm with running statistics", **at.tags()))
 
@@ -58,6 +60,10 @@ class StatisticsObserver(Observer):
             at.emit(Unseen(codes=("WD508",), reason="too few steps", **at.tags()))
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
+        if at.stage == "validation" and self._evaluations < EVALUATIONS:
+            self._evaluations += 1
+            self._layers = self._layers or _layers_of(at.run.module)  # a sanity check comes before the start
+            self._updates = {key: _updates(layer) for key, (_, layer) in self._layers.items()}
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
         if not due or not self._layers:
             return ()
@@ -69,6 +75,11 @@ class StatisticsObserver(Observer):
         return (self._mode,)
 
     def output(self, at: Moment, output: Any) -> None:
+        before, self._updates = self._updates, {}
+        if before and at.stage == "validation" and at.run.module.training:
+            taken = tuple(self._layers[key][0] for key, n in before.items() if _updates(self._layers[key][1]) > n)
+            if taken:
+                at.emit(RunningStatistics(samples=(), evaluated=taken, **at.tags()))
         mode, self._mode = self._mode, None
         if mode is None:
             return
@@ -106,6 +117,20 @@ class StatisticsObserver(Observer):
             self._stood[name] = self._stood.get(name, 0) + 1 if moved and still else 0
         self._before = dict(now)
         return tuple(name for name in now if self._stood[name] >= STOOD)
+
+
+def _layers_of(module: nn.Module) -> dict[int, tuple[str, _BatchNorm]]:
+    found: dict[int, tuple[str, _BatchNorm]] = {}
+    for name, m in module.named_modules():
+        if isinstance(m, _BatchNorm) and m.running_mean is not None and is_plain(m.running_mean):
+            found[id(m.running_mean)] = plain_name(name), m
+    return found
+
+
+def _updates(layer: _BatchNorm) -> int:
+    """How often its counter of batches was written to: reads no value."""
+    counter = layer.num_batches_tracked
+    return 0 if counter is None or counter.is_inference() else counter._version
 
 
 @torch.no_grad()

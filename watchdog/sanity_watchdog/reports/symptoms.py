@@ -148,6 +148,7 @@ SYMPTOMS = {
         validation much worse than training, BatchNorm: WD508 WD504
         model.eval() gives garbage, model.train() works: WD508 WD505
         validation score differs on every run of the same checkpoint: WD505
+        validation_step calls self.train(), forgot model.eval() in validation: WD508 WD505
         model is in eval mode during training: WD504
         dropout and BatchNorm have no effect when fine-tuning a hub model: WD504
         logged accuracy is wrong, train and validation metric mixed up: WD507
