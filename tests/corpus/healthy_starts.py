@@ -142,3 +142,40 @@ def statistics_folded_into_weights_and_biases() -> Run:
                 layer.running_var.fill_(1.0)
                 layer.eval()
     return module, loader(x, y), {}
+
+
+@healthy
+def neighbours_told_by_products_of_drawn_codes() -> Run:
+    class Graph(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(20, 32), lr=1e-2)
+            self.mean, self.scale = nn.Linear(32, 16), nn.Linear(32, 16)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            hidden = self.net(x).relu()
+            mean, scale = self.mean(hidden), self.scale(hidden)
+            code = mean + scale.exp() * torch.randn_like(mean)
+            near = torch.sigmoid(code @ code.t())
+            kl = -0.5 * (1 + 2 * scale - mean**2 - (2 * scale).exp()).sum(1).mean() / len(x)
+            return F.binary_cross_entropy(near.view(-1), (y[:, None] == y).float().view(-1)) + kl
+
+    return Graph(), loader(*blobs()), {}
+
+
+@healthy
+def edges_told_by_products_of_drawn_codes() -> Run:
+    class Edges(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(20, 64), lr=1e-2)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            mean, logvar = self.net(x).chunk(2, 1)
+            code = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
+            other = torch.randperm(len(x))
+            scores = (code * code[other]).sum(1)
+            kl = -0.5 * (1 + logvar - mean**2 - logvar.exp()).sum(1).mean()
+            return F.binary_cross_entropy_with_logits(scores, (y == y[other]).float()) + 0.01 * kl
+
+    return Edges(), loader(*blobs()), {}

@@ -21,6 +21,7 @@ MEAN_RATE = 0.5
 LARGE_HEAD = 1.5
 """rms of the head's weights times the square root of its inputs; 0.18 to 1.0 in ordinary models."""
 NOT_FINITE = "look for NaN or infinite values in the batch, then for an overflow or a division by zero before the loss"
+CHOSEN = "nothing to do if the scale of these products, of normalised vectors or of codes, is meant; else lower it"
 SHARE = 0.7
 """Share of the excess that one cause must explain to be named."""
 
@@ -60,7 +61,8 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     **When to ignore.** Where the scale of the scores is a choice, as with heads that a package draws by fan-out
     (EfficientNet, DLA) or with a large logit scale. Trained weights, a bias set to the class frequencies and an
     adapter on a trained base start below ln k; that is never more than INFO. Scores made of normalised vectors
-    (ArcFace, CLIP) are never more than INFO either, nor are probabilities that no activation made (noisy-or, sums over
+    (ArcFace, CLIP) or as products of codes that are drawn (graph autoencoders) are never more than INFO either, nor are
+    probabilities that no activation made (noisy-or, sums over
     classes). Contrastive losses, whose targets are positions of candidates, are compared with ln of the candidates,
     upwards only; large scores make single samples swing, so there one standard error above max(3, ln k) is a WARNING.
 
@@ -178,13 +180,15 @@ def _why_high(seen: FirstLoss) -> str:
         return "the log-probabilities are sure and differ from the targets: scale the last layer or the inputs down"
     if seen.derived:
         return "nothing to do if arithmetic of your own makes these probabilities; else scale the scores down"
+    if seen.cosine and seen.kind == "binary":
+        return CHOSEN
     if seen.kind == "binary":
         return (
             f"the logits have mean {seen.common:.3g} and deviation {seen.spread:.3g}: scale the last layer's "
             "weights and the inputs down"
         )
     if seen.cosine:
-        return "nothing to do if the scale of these products of normalised vectors is meant; else lower it"
+        return CHOSEN
     if seen.contrastive:
         return "the scores are not normalised: use F.normalize on the embeddings, or a higher temperature"
     if seen.fit > SHARE * excess:

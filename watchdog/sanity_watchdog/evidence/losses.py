@@ -258,7 +258,8 @@ class FirstLoss(Evidence):
         fit: part of the excess that comes from the labels; below 0 where the scores know them.
         prior: cost of the best constant guess (the entropy of the labels).
         contrastive: are the targets positions of candidates (0, 1, 2, … or all 0) instead of classes?
-        cosine: were the scores made from normalised vectors, so that their scale is a choice?
+        cosine: were the scores made from normalised vectors, or as products of codes that are drawn in the step, so
+            that their scale is a choice?
         derived: are these probabilities that no known activation made, so that they may start anywhere?
         undivided: does the value enter the step's loss as a sum over its targets?
         in_bits: is the step's loss this value divided by ln 2?

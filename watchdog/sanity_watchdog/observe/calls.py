@@ -52,7 +52,8 @@ class LossCall:
         origin: the activation that made its first argument, where that was seen.
         weights: a table of class weights that its values were multiplied by, picked by label.
         head: the weight of the linear or convolutional layer that made its first argument, where that was seen.
-        cosine: were the scores made from normalised vectors? logs: do they descend from a ``log_softmax``?
+        cosine: were the scores made from normalised vectors, or as products of codes that are drawn?
+        logs: do they descend from a ``log_softmax``?
         followed: was lineage recorded, so that a missing ``origin`` means something?
         traced: seen while a compiler traced it: shapes and settings only.
         pairs: what gave its input or its target a value for each pair of samples, where the other has one for each.

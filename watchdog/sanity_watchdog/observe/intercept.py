@@ -128,7 +128,8 @@ class FollowingMode(TorchFunctionMode):
         elif call.arguments.pop("size_average", None) is False:
             call.arguments["reduction"] = "sum"
         fact = self._lineage.of(call.prediction)
-        call.origin, call.head, call.cosine, call.logs = fact.origin, fact.head, fact.cosine, fact.logs
+        call.origin, call.head, call.logs = fact.origin, fact.head, fact.logs
+        call.cosine = fact.cosine or self._lineage.signs.noise.is_product(call.prediction)
         target = self._lineage.of(call.target)
         call.classes, call.rows, call.outside = fact.classes, target.rows, call.followed and not target.data
         call.given = call.followed and isinstance(call.target, torch.Tensor) and not (target.made and fact.made)

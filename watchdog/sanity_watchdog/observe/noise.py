@@ -10,12 +10,15 @@ from .calls import LossCall, Marks
 from .distances import squares
 from .loss_statistics import DISTANCES
 from .observer import is_plain
-from .operations import DIVIDES, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS
+from .operations import DIVIDES, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS, VIEWS
 from .site import user_line
 
 DRAWS = ("randn", "randn_like", "normal")
 KEEPS = RESHAPES | KEEPS_VALUES | {"__getitem__", "type", "expand", "expand_as", "add", "__radd__"}
 SCALES = MULTIPLIES | DIVIDES | {"__rmul__"}
+PRODUCTS = MULTIPLIES | {"matmul", "__matmul__", "mm", "bmm", "einsum"}
+LEAVES = KEEPS | SCALES | VIEWS | {"sum", "mean", "sub", "sigmoid", "softmax", "log_softmax"}
+"""What leaves products of codes products of codes; behind a layer they are its scores."""
 READS = ("numpy", "tolist", "__array__")
 FEWEST = 4
 """Values by which a draw is told from others."""
@@ -48,6 +51,7 @@ class Noise:
         self._is_made = is_made
         self._pure: Marks[frozenset[Draw]] = Marks()
         self._within: Marks[frozenset[Draw]] = Marks()
+        self._products: Marks[bool] = Marks()
         self._gaps: Marks[tuple[Tensor, Tensor] | Unseen] = Marks()
         self._draws: dict[tuple[float, ...], Draw] = {}
         self._left: set[Draw] = set()
@@ -61,6 +65,10 @@ class Noise:
     def of(self, tensor: Any) -> frozenset[Draw]:
         """The draws that a tensor is made of, where it is made of nothing else."""
         return self._pure.get(tensor) or frozenset()
+
+    def is_product(self, tensor: Any) -> bool:
+        """Was it made of products of two that both hold noise, as of codes that are drawn?"""
+        return bool(self._products.get(tensor))
 
     def drawn(self, out: Tensor) -> None:
         """Normal numbers were drawn."""
@@ -81,6 +89,9 @@ class Noise:
         within = frozenset[Draw]().union(*(self._within.get(t) or () for t in inputs))
         if within:
             self._within.put(out, within)
+        both = len(inputs) == 2 and out.requires_grad and all(self._within.get(t) for t in inputs)
+        if (both and name in PRODUCTS) or (name in LEAVES and any(self._products.get(t) for t in inputs)):
+            self._products.put(out, True)
         pure = [self._pure.get(t) for t in inputs if t.numel() > 1]
         if pure and all(pure) and (name in KEEPS or name in SCALES) and not out.requires_grad:
             self._pure.put(out, frozenset[Draw]().union(*(p for p in pure if p)))
