@@ -52,8 +52,57 @@ def test_a_layout_says_where_the_numbers_are(operations: Any, axis: int) -> None
 
 
 @pytest.mark.parametrize(
+    ("name", "args", "kwargs"),
+    [
+        ("repeat", (2, 3, 1, 1), {}),
+        ("repeat", ((3, 1, 2),), {}),
+        ("tile", ((2,),), {}),
+        ("tile", (), {"dims": (2, 1, 3, 1)}),
+        ("repeat_interleave", (3, 0), {}),
+        ("repeat_interleave", (), {"dim": 1, "repeats": 2}),
+        ("repeat_interleave", (2,), {}),
+        ("expand", (2, -1, -1, -1), {}),
+        ("broadcast_to", ((2, N, T, C),), {}),
+        ("amax", (1,), {}),
+        ("amin", (), {"dim": (-1, 1), "keepdim": True}),
+    ],
+)
+def test_a_layout_is_repeated_and_reduced(name: str, args: Any, kwargs: Any) -> None:
+    known = numbered(N, 0, 3)
+    value = known.expand(N, T, C).clone()
+    function = getattr(torch.Tensor, name)
+    out = function(value, *args, **kwargs)
+    found = after(name, (function, (value, *args), kwargs, 0), [known], [value], out)
+    assert found is not None
+    assert torch.equal(found.expand(out.shape), out)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_layouts_side_by_side(axis: int) -> None:
+    a, b = numbered(N, 0, 2), numbered(N, 1, 2)
+    whole = [k.expand(N, N).clone() for k in (a, b)]
+    for known, given in (([a, a], [whole[0], whole[0]]), ([a, b], whole)):
+        out = torch.stack(given, axis)
+        found = after("stack", (torch.stack, (given, axis), {}, 0), known, given, out)
+        assert found is not None
+        assert torch.equal(found.expand(out.shape), out)
+    assert after("stack", (torch.stack, (whole,), {}, 0), [a, None], whole, torch.stack(whole)) is None
+
+
+def test_axes_along_which_nothing_changes_any_more_are_given_up() -> None:
+    known, _ = replayed(
+        (N, C), 0, [("repeat_interleave", torch.repeat_interleave, (3, 0)), ("view", Tensor.view, (N, 3, C))]
+    )
+    assert known is not None
+    assert known.shape == (N, 1, 1)
+
+
+@pytest.mark.parametrize(
     ("name", "function", "args"),
     [
+        ("repeat_interleave", torch.repeat_interleave, (torch.tensor([1, 2, 0, 1]), 0)),
+        ("repeat", Tensor.repeat, (0, 1, 1)),
+        ("amax", torch.amax, ()),
         ("sort", lambda x: x.sort(0)[0], ()),
         ("cumsum", torch.cumsum, (0,)),
         ("__getitem__", Tensor.__getitem__, (torch.tensor([[2, 0], [1, 3]]),)),

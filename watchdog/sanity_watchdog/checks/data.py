@@ -88,7 +88,8 @@ def constant_input(seen: FirstInputs) -> Findings:
     """What enters the model is the same for all samples, or all zero.
 
     **What it sees.** Every tensor with data of the first batch as it enters the first weights. It alerts when none of
-    them tells one sample from another: constant, equal in all samples, or images of zeros and hardly any ones.
+    them tells one sample from another: constant, equal in all samples (whatever their axis; the members of an ensemble
+    may get one batch), or images of zeros and hardly any ones.
 
     **Why it matters.** Nothing can be learned but the frequency of the labels, and the loss falls to just that.
 

@@ -69,9 +69,10 @@ def mixed_samples(seen: Dependence) -> Findings:
 
     **Limits.** Skipped, with its reason, where the graph must not be run twice: checkpointing, hooks, custom autograd
     functions, compiled parts, sharded strategies. Needs a loss function that can be seen, and four samples. The
-    loader's batch size tells the axis of the samples: ready batches (``batch_size=None``), an item at a time (a
-    document, with a target for each token) and batches with more rows than items were drawn are not judged. Those of a
-    batch sampler of your own must have a target for each sample.
+    loader's batch size and collate function tell the axis of the samples: ready batches (``batch_size=None``), an item
+    at a time (a document, with a target for each token), batches with more rows than items were drawn, and your own
+    collate function with as many steps as samples are not judged. Those of your own batch sampler must have a target
+    for each sample. Nor is it judged where neither targets nor sizes tell whose scores those of an ensemble are.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks: use backprop to chart dependencies.
     """
@@ -114,7 +115,7 @@ def mixed_samples(seen: Dependence) -> Findings:
         )
     elif math.isnan(seen.sharing) or seen.samples < FEWEST:
         yield Skip("the axis of the batch was not recognised, or it has fewer than four samples")
-    elif seen.shape and round(seen.sharing * (seen.samples - 1)) <= seen.samples - seen.shape[0]:
+    elif seen.scored and round(seen.sharing * (seen.samples - 1)) <= seen.samples - seen.scored:
         if seen.sharing:
             yield Skip("samples without scores of their own, as the supports of an episode")
     elif seen.sharing >= MOST and seen.influence > INFLUENCE:

@@ -30,7 +30,8 @@ class Dependence(Evidence):
 
     Attributes:
         function: the loss function. where: the user's line.
-        samples: samples in the batch. shape: shape of the scores.
+        samples: samples in the batch. scored: those with scores of their own, 0 where that is not known.
+        shape: shape of the scores.
         connected: is there a path from the data to the scores? None where that was not asked.
         sharing: share of the other samples that the row depends on, NaN where it was not asked.
         influence: the largest of them, relative to the row's own sample.
@@ -52,6 +53,7 @@ class Dependence(Evidence):
     function: str = ""
     where: str = ""
     samples: int = 0
+    scored: int = 0
     shape: tuple[int, ...] = ()
     connected: bool | None = None
     sharing: float = math.nan

@@ -8,12 +8,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from .loaders import Drawn
 from .observer import is_plain
 
 Step: TypeAlias = tuple[bool, Any]
 """``(True, key)`` for an item, ``(False, name)`` for an attribute."""
 
 DEPTH = 5
+UNKNOWN = Drawn()
 MOST = 32
 """Tensors looked at per batch; what lies deeper or later is not."""
 
@@ -59,20 +61,31 @@ def follow(batch: Any, steps: tuple[Step, ...]) -> Tensor | None:
     return batch if type(batch) is Tensor else None
 
 
-def size_of(batch: Any, drawn: int = 0) -> int:
-    """Samples in the batch: the length that most of its tensors have, the first one's on a tie; 0 where unknown."""
-    lengths = [e.tensor.shape[sample_axis(e.tensor, drawn)] for e in elements(batch) if e.tensor.ndim]
-    return max(lengths, key=lengths.count) if lengths else 0
+class Samples:
+    """Where the samples of a batch lie, given what a loader has ``drawn``.
 
+    Attributes:
+        count: the length that most tensors have along them, the first one's on a tie; 0 where unknown.
+    """
 
-def sample_axis(tensor: Tensor, drawn: int) -> int:
-    """Axis of the samples, given how many the loader draws (0 where unknown): 1 where a sequence's steps come first."""
-    return int(_has_steps(tensor) and drawn > 1 and tensor.shape[1] == drawn and tensor.shape[0] % drawn != 0)
+    def __init__(self, batch: Any, drawn: Drawn = UNKNOWN) -> None:
+        found = [e.tensor for e in elements(batch) if e.tensor.ndim]
+        self._drawn = drawn
+        self._columns = {len(t) for t in found if t.ndim == 1}
+        lengths = [t.shape[self.axis(t) or 0] for t in found]
+        self.count = max(lengths, key=lengths.count) if lengths else 0
 
-
-def is_square(tensor: Tensor) -> bool:
-    """Could the samples lie on either of the first two axes?"""
-    return _has_steps(tensor) and tensor.shape[0] == tensor.shape[1]
+    def axis(self, tensor: Tensor) -> int | None:
+        """Axis of the samples in a tensor of the batch: 1 where a sequence's steps come first; None for either."""
+        count = self._drawn.count
+        if tensor.ndim < 2 or self._drawn.stacked:
+            return 0
+        first, second = tensor.shape[:2]
+        if first == second:
+            return None if _has_steps(tensor) or first == count else 0
+        if second == count > 1 and first % count:
+            return None if first in self._columns else 1
+        return 0
 
 
 def _has_steps(tensor: Tensor) -> bool:

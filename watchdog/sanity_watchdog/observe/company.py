@@ -89,8 +89,8 @@ def _owner(call: LossCall, index: Index) -> int | None:
     target, rows = call.target, call.rows
     if rows is None or rows.ndim != target.ndim:
         return None
-    if call.name in CLASSES:
-        index = tuple(i for i in index if not isinstance(i, slice))
+    if call.name in CLASSES and call.input.ndim > target.ndim:
+        index = index[:1] + index[2:]
     elif call.input.shape != target.shape:
         return None
     found = rows.expand(target.shape)[index]

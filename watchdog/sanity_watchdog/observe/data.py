@@ -14,7 +14,7 @@ from ..evidence.data import FirstInputs, LastBatch, Repeats
 from ..evidence.progress import LeakedTarget
 from ..evidence.readings import Unseen
 from . import inputs, leaks, loaders, nodes
-from .batches import elements
+from .batches import Samples, elements
 from .calls import Trace
 from .fingerprints import fingerprint, kinds
 from .first_loss import FirstLossObserver
@@ -82,7 +82,8 @@ class Data(FirstLossObserver):
             return
         self._matters = bool(trace.frontier)
         places = [*trace.frontier[: inputs.WIDEST], *trace.joined[: inputs.WIDEST]]
-        entering, unread = inputs.entering(places, elements(at.data), consumers)
+        samples = Samples(at.data, loaders.drawn(at.run.loaders, at.run.module))
+        entering, unread = inputs.entering(places, elements(at.data), samples, consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)
 

@@ -9,18 +9,18 @@ import torch
 from torch import Tensor
 
 from ..evidence.dependence import Dependence, PositionWeights, Reordered, UnusedResult
-from .batches import elements, size_of
+from .batches import Samples, elements
 from .calls import Frontier, LossCall, Trace
 from .company import COUNTS, astray, company, overshadowed
 from .entering import by_position
 from .first_loss import FirstLossObserver
 from .lineage import UNKNOWN
-from .loaders import first_size, gathers, shuffles
+from .loaders import drawn, gathers, shuffles
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import is_plain
 from .obstacles import NORM, batch_as_time, mixing_on_purpose, obstacle
-from .sequences import Entry, Row, row_of
+from .sequences import Entry, Row, row_of, sample_axis
 from .suspects import MOVED, RESHAPED, Seen
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
@@ -71,10 +71,11 @@ class DependenceWatch(FirstLossObserver):
         call, told = _call(trace, loss), dict(tags)
         if call is None or not trace.frontier:
             return Dependence(**tags)
-        drawn = first_size(at.run.loaders)
-        samples = size_of(at.data, drawn)
-        gathered = any(map(gathers, at.run.loaders[:1]))
-        sure = gathered and (samples <= drawn if drawn else call.target.numel() == samples)
+        made_of = drawn(at.run.loaders, at.run.module)
+        samples, count = Samples(at.data, made_of).count, made_of.count
+        one_each = call.target.numel() == samples and not samples > count > 0
+        fits = samples == count or one_each or (made_of.stacked and samples < count)
+        sure = fits and any(map(gathers, at.run.loaders[:1]))
         in_order = attending is not None and attending.together.in_order and not any(map(shuffles, at.run.loaders))
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
         behind = list(nodes(call.input))
@@ -112,7 +113,7 @@ class DependenceWatch(FirstLossObserver):
         reached = [f for f in trace.frontier if f.tensor.grad_fn in behind and f.data.numel() and f.tensor.numel()]
         row = row_of(call, reached, samples)
         gradients = _gradients(call.input[row.index], reached)
-        found: dict[str, Any] = {}
+        found: dict[str, Any] = {"scored": _scored(call, samples)}
         with torch.no_grad():
             first = company(call, row.index, reached, gradients, samples)
             if first is not None:
@@ -155,10 +156,18 @@ class DependenceWatch(FirstLossObserver):
     def _measure(self, found: dict[str, Any], row: Row, place: Frontier, mass: Tensor, samples: int) -> None:
         shapes = zip(mass.shape[:2], place.data.shape[:2], strict=False)
         axes = [a for a, sizes in enumerate(shapes) if sizes == (samples, samples)]
-        if axes and samples > 1:
+        if axes and samples > 1 and row.sample >= 0:
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
+
+
+def _scored(call: LossCall, samples: int) -> int:
+    """How many samples have scores of their own; 0 where the scores do not show it."""
+    if call.rows is not None:
+        return int(torch.bincount(call.rows.flatten()).count_nonzero())
+    axis = sample_axis(call, samples)
+    return 0 if axis is None else call.input.shape[axis]
 
 
 def _sequential(trace: Trace, samples: int, module: torch.nn.Module) -> str:

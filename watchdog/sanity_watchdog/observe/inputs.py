@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..evidence.data import Entry
-from .batches import Element
+from .batches import Element, Samples
 from .calls import Frontier
 from .observer import is_plain
 
@@ -80,13 +80,14 @@ class Entering:
 
 def few(tensor: Tensor) -> Tensor:
     """At most about ``MOST`` elements as ``(samples, values)``: the first samples, of long ones every n-th value."""
+    tensor = tensor[: max(2, MOST * len(tensor) // tensor.numel())]
     flat = tensor.reshape(len(tensor), -1) if tensor.ndim > 1 else tensor[:, None]
     flat = flat[: max(2, MOST // flat.shape[1])]
     return flat[:, :: max(1, 2 * flat.shape[1] // MOST)]
 
 
 def entering(
-    frontier: Iterable[Frontier], batch: Iterable[Element], consumers: Mapping[Any, set[str]]
+    frontier: Iterable[Frontier], batch: Iterable[Element], samples: Samples, consumers: Mapping[Any, set[str]]
 ) -> tuple[list[Entering], list[str]]:
     """What enters the first weights, and the names of operations whose input cannot be read."""
     owners = {e.tensor.untyped_storage().data_ptr(): e for e in batch if e.dense}
@@ -102,10 +103,20 @@ def entering(
             continue
         owner = owners.get(tensor.untyped_storage().data_ptr())
         if owner is not None and owner.tensor.numel() == tensor.numel():
-            tensor = owner.tensor
+            tensor = owner.tensor.movedim(samples.axis(owner.tensor) or 0, 0)
+        else:
+            tensor = tensor.movedim(_sample_axis(place, samples.count), 0)
         after = consumers.get(place.tensor.grad_fn, ())
         normalised = any(n in c for c in after for n in NORMALISING)
         attached = place.operation in ATTACHES and any(c.startswith(MULTIPLIES) for c in after)
         operation, node = ("linear", place.tensor.grad_fn) if attached else (place.operation, None)
         found.append(Entering(tensor, operation, owner.path if owner else "", place.where, normalised, node))
     return found, unread
+
+
+def _sample_axis(place: Frontier, samples: int) -> int:
+    """The first axis of what enters along which samples lie; they are often repeated for each member of an ensemble."""
+    shape, rows = place.data.shape, place.rows
+    if rows is not None and rows.ndim == len(shape):
+        return next((a for a, n in enumerate(rows.shape) if n > 1), 0)
+    return shape.index(samples) if len(shape) > 1 and samples in shape[:-1] else 0

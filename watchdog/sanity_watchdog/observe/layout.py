@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .operations import ELEMENTWISE, MOVES, RESHAPES
+from .operations import ELEMENTWISE, MOVES, RESHAPES, SPREADS
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
 """A function, its arguments by place and by name, and which of its results is meant."""
 PICKS = ("__getitem__", "index_select")
+REPEATS = ("repeat", "tile")
+REDUCES = ("sum", "mean", "amax", "amin", "argmax", "argmin")
 MOST = 1 << 20
 """Numbers of a layout; larger ones are given up."""
 
@@ -41,11 +43,70 @@ def after(
         return _moved(name, call, source, layout, out) if len(inputs) == 1 or name in PICKS else None
     if name == "one_hot":
         return layout[..., None]
+    if name == "stack":
+        return _stacked(call, known, inputs)
+    if name in REPEATS or name == "repeat_interleave":
+        return _repeated(name, call, source, layout, out) if len(inputs) == 1 else None
+    if name in REDUCES:
+        return _reduced(call, source, layout, out) if len(inputs) == 1 else None
+    if name in SPREADS:
+        return _spread(layout, out) if source is inputs[0] else None
     if name not in ELEMENTWISE or any(k is not layout and not torch.equal(k, layout) for _, k in layouts[1:]):
         return None
-    spare = out.ndim - source.ndim
+    return _spread(layout, out)
+
+
+def _spread(layout: Tensor, out: Tensor) -> Tensor | None:
+    """The same numbers behind new leading axes, and along axes that had the length one."""
+    spare = out.ndim - layout.ndim
     fits = spare >= 0 and all(n in (1, m) for n, m in zip(layout.shape, out.shape[spare:], strict=True))
     return None if not fits else layout[(None,) * spare] if spare else layout
+
+
+def _stacked(call: Call, known: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Tensor | None:
+    """Of tensors of one shape side by side; None where one of them is unknown."""
+    _, args, kwargs, _ = call
+    axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    layouts = [k for k in known if k is not None]
+    if len(layouts) < len(inputs) or not isinstance(axis, int):
+        return None
+    if all(k is layouts[0] or torch.equal(k, layouts[0]) for k in layouts[1:]):
+        return layouts[0].unsqueeze(axis)
+    shape = [max(sizes) for sizes in zip(*(k.shape for k in layouts), strict=True)]
+    return torch.stack([k.expand(shape) for k in layouts], axis) if math.prod(shape) * len(layouts) <= MOST else None
+
+
+def _repeated(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
+    _, args, kwargs, _ = call
+    if not 0 < out.numel() <= MOST:
+        return None
+    if name == "repeat_interleave":
+        times = kwargs.get("repeats", args[1] if len(args) > 1 else None)
+        axis = kwargs.get("dim", args[2] if len(args) > 2 else None)
+        if type(times) is not int:
+            return None
+        if axis is None:
+            return layout.expand(source.shape).reshape(-1).repeat_interleave(times)
+        return layout if layout.shape[axis] == 1 else layout.repeat_interleave(times, axis)
+    given = [n for a in (*args[1:], *kwargs.values()) for n in (a if isinstance(a, (tuple, list)) else (a,))]
+    whole = layout[(None,) * (out.ndim - layout.ndim)]
+    if len(given) > out.ndim or not all(type(n) is int for n in given):
+        return None
+    given = [1] * (out.ndim - len(given)) + given
+    return whole.repeat([n if k > 1 else 1 for n, k in zip(given, whole.shape, strict=True)])
+
+
+def _reduced(call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
+    """Of a reduction over axes along which the numbers do not change; None for any other."""
+    _, args, kwargs, _ = call
+    axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    axes = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if not all(type(a) is int for a in axes):
+        return None
+    gone = {a % source.ndim for a in axes}
+    if any(layout.shape[a] > 1 for a in gone):
+        return None
+    return layout if out.ndim == source.ndim else layout.squeeze(tuple(gone))
 
 
 def _moved(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
@@ -95,7 +156,12 @@ def _reshaped(layout: Tensor, old: Sequence[int], new: Sequence[int]) -> Tensor 
         result += list(new[c:d]) if changes else [1] * (d - c)
     if math.prod(full) > MOST:
         return None
-    return layout.expand(full).reshape(result)
+    found = layout.expand(full).reshape(result)
+    for axis, length in enumerate(result):
+        first = found.narrow(axis, 0, 1)
+        if length > 1 and torch.equal(found, first.expand(found.shape)):  # as where each sample was repeated
+            found = first
+    return found
 
 
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[tuple[int, int], tuple[int, int]]]:

@@ -11,13 +11,13 @@ from torch import Tensor
 from ..evidence.losses import Cut, Spread
 from . import layout
 from .attending import Attending
-from .batches import is_square, sample_axis, size_of
+from .batches import Samples
 from .calls import Frontier, LossCall, Marks, Trace, inputs_of, tensors_of
 from .culprits import Culprits
 from .dropped import note_dropout
 from .facts import NOTHING, Fact, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
 from .layout import Call
-from .loaders import first_size
+from .loaders import Drawn, drawn
 from .observer import is_plain
 from .obstacles import saved_tensor_hooks
 from .operations import (
@@ -73,7 +73,7 @@ class Lineage:
         scored: Callable[[LossCall], None] = lambda call: None,
         run: Run | None = None,
     ) -> None:
-        drawn = 0 if run is None else first_size(run.loaders)
+        made_of = Drawn() if run is None else drawn(run.loaders, run.module)
         self._trace = trace
         self._scored = scored
         self._training = training
@@ -84,22 +84,22 @@ class Lineage:
         trace.rivals = self._rivals = Rivals(owners_of(run), trace.calls)
         self._picked = Picked(trace, self.signs.is_given)
         self.overlaps = Overlaps(trace, self._is_scored, self.signs.is_given, partial(self.signs.fits, "overlap"))
-        self._samples = size_of(batch, drawn)
-        trace.attending = self._attending = Attending(self._samples, drawn, self.signs.is_given)
+        self._samples = (where := Samples(batch, made_of)).count
+        trace.attending = self._attending = Attending(self._samples, made_of.count, self.signs.is_given)
         for tensor in tensors_of(batch):
-            self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, drawn)))
+            self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, where)))
             self._put_known(tensor, True)
         for tensor in () if run is None else run.module.buffers():  # norms write to them within their call
             trace.known.put(tensor, ANY)
         self._most = max((len(t) for t in tensors_of(batch) if t.ndim), default=1)
         self._reads = 0
 
-    def _rows(self, tensor: Tensor, drawn: int) -> Tensor | None:
+    def _rows(self, tensor: Tensor, where: Samples) -> Tensor | None:
         """The samples of a tensor of the batch, numbered, where it is sure on which axis they lie."""
-        if not is_plain(tensor) or not tensor.ndim or is_square(tensor):
+        axis = where.axis(tensor) if is_plain(tensor) and tensor.ndim else None
+        if axis is None or tensor.shape[axis] != self._samples:
             return None
-        axis = sample_axis(tensor, drawn)
-        return layout.numbered(self._samples, axis, tensor.ndim) if tensor.shape[axis] == self._samples else None
+        return layout.numbered(self._samples, axis, tensor.ndim)
 
     def _is_scored(self, tensor: Tensor) -> bool:
         fact = self.of(tensor)

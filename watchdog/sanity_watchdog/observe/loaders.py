@@ -4,6 +4,7 @@ import dis
 import random
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
@@ -16,12 +17,28 @@ from torch.utils.data import (
     SequentialSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
+    default_collate,
 )
 
 KNOWN = ("torch", "lightning", "pytorch_lightning")
 DEPTH = 3
 SETTING_UP = ("__init__", "__post_init__", "setup", "prepare_data")
 LIGHTNINGS_OWN = "pl_worker_init_function"
+CHANGING = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Methods of a module that may give its batches another shape."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What the first batch was made of.
+
+    Attributes:
+        count: samples, 0 where unknown.
+        stacked: do they lie along the first axis of each tensor for sure, as torch's own collate function puts them?
+    """
+
+    count: int = 0
+    stacked: bool = False
 
 
 def shuffles(loader: Any) -> bool | None:
@@ -46,9 +63,14 @@ def batch_size(loader: Any) -> int:
     return size if isinstance(size, int) and not isinstance(size, bool) else 0
 
 
-def first_size(loaders: Iterable[Any]) -> int:
-    """Samples per batch of the first of several loaders, 0 where it is not known."""
-    return next(map(batch_size, loaders), 0)
+def drawn(loaders: Iterable[Any], module: Any = None) -> Drawn:
+    """For the first batch of the first of several loaders, on its way to ``module``."""
+    loader = next(iter(loaders), None)
+    size, samples = batch_size(loader), samples_per_epoch(loader)
+    own = getattr(loader, "collate_fn", None) is default_collate and gathers(loader)
+    methods = [getattr(type(module), name, drawn) for name in CHANGING] if module is not None else []
+    changed = any(m.__module__.partition(".")[0] not in (*KNOWN, __name__.partition(".")[0]) for m in methods)
+    return Drawn(min(size, samples) if samples > 0 else size, own and not changed)
 
 
 def gathers(loader: Any) -> bool:

@@ -76,7 +76,8 @@ def mixing_on_purpose(
         if name.count("Backward") > 1:
             return "a gradient inside the step, as in meta-learning"
     scores, target = call.input, call.target
-    if scores.ndim == 2 and scores.shape[1] in (samples, 2 * samples, len(scores)):
+    beside = call.rows is not None and tuple(call.rows.shape) == (1, samples)
+    if scores.ndim == 2 and scores.shape[1] in (samples, 2 * samples, len(scores)) and not beside:
         return "as many scores as samples: a contrastive loss"
     flat = target.reshape(-1)
     if not target.is_floating_point() and bool((flat == torch.arange(len(flat), device=flat.device)).all()):
@@ -120,6 +121,8 @@ def batch_as_time(frontier: Iterable[Frontier], samples: int, module: nn.Module)
         kind = OVER_TIME.get(place.operation)
         if kind is None or any(m.batch_first for m in module.modules() if isinstance(m, kind)):
             continue
-        if place.data.ndim == 3 and samples > 1 and len(place.data) == samples != place.data.shape[1]:
+        if place.data.ndim != 3 or (place.rows is not None and place.rows.shape[0] == 1):
+            continue
+        if samples > 1 and len(place.data) == samples != place.data.shape[1]:
             return place.operation
     return ""

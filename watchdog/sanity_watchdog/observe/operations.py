@@ -83,8 +83,11 @@ MOVES = frozenset((
 ELEMENTWISE = ACTIVATIONS | SCALES | ADDS | SUBTRACTS | KEEPS_VALUES | frozenset((
     "pow", "square", "sqrt", "rsqrt", "exp", "log", "log1p", "abs", "sign", "sin", "cos", "reciprocal", "clamp", "clip",
     "clamp_min", "clamp_max", "remainder", "__floordiv__", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "where",
-    "masked_fill", "dropout", "layer_norm", "expand", "long", "int", "type", "bool", "cpu", "cuda", "round", "floor",
+    "masked_fill", "dropout", "layer_norm", "long", "int", "type", "bool", "cpu", "cuda", "round", "floor",
     "logical_not", "logical_and", "logical_or", "nan_to_num",
+))
+SPREADS = frozenset((
+    "expand", "expand_as", "broadcast_to",
 ))
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",

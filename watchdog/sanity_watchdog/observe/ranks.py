@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.ranks import RankPrint
-from .batches import elements, size_of
+from .batches import Samples, elements
 from .fingerprints import fingerprint
 from .moment import Moment
 from .names import plain_name
@@ -83,7 +83,7 @@ class Ranks(Observer):
     @in_samples
     def batch(self, at: Moment, batch: Any) -> None:
         if at.run.world > 1:
-            self._batch = fingerprint(elements(batch)), size_of(batch)
+            self._batch = fingerprint(elements(batch)), Samples(batch).count
             self._state, self._noise = generators(at.run.device), 0
             self._gradients = self._squares = None
             self._stepped = False

@@ -42,23 +42,15 @@ class Recurring:
         if name in RECURRENT:
             self._enter(name, call, first, inputs[0])
             return
-        found = self._stacked(call, rows) if name == "stack" else None
+        found: Tensor | None = None
         if name in ROW_BY_ROW:
             leading = _leading(first)
             same = leading is not None and len(out) == len(inputs[0]) == len(leading)
             found = leading.reshape(-1, *[1] * (out.ndim - 1)) if same and leading is not None else None
-        elif found is None:
+        else:
             found = layout.after(name, call, rows, inputs, out)
         if found is not None and found.ndim == out.ndim:
             self._rows.put(out, found)
-
-    @staticmethod
-    def _stacked(call: Call, rows: Sequence[Tensor | None]) -> Tensor | None:
-        _, args, kwargs, _ = call
-        axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
-        first = rows[0]
-        alike = first is not None and all(r is not None and torch.equal(r, first) for r in rows)
-        return first.unsqueeze(axis) if alike and first is not None and isinstance(axis, int) else None
 
     def _enter(self, name: str, call: Call, rows: Tensor, given: Tensor) -> None:
         batch_first = call[1][-1] if call[1] else None

@@ -46,7 +46,7 @@ class Row:
     """One row of the scores.
 
     Attributes:
-        index: its place in the scores. sample: number of the sample.
+        index: its place in the scores. sample: number of the sample, -1 where the scores do not show whose they are.
         position: position in its sequence, -1 without one. length: positions.
         entry: where the values enter that the targets are; None for anything but such a prediction.
         another: place of a row of another sample, and at another position.
@@ -81,10 +81,27 @@ def row_of(call: LossCall, reached: Iterable[Frontier], samples: int) -> Row:
         if entry is not None:
             sample, position = _middle(reading.valid)
             return _row(reading, sample, position, entry)
-    sample = min(samples // 2, len(call.input) - 1)
     if call.name in CLASSES and readings:
         return _row(readings[0], samples // 2, readings[0].targets.shape[1] // 2)
-    return Row((sample,), sample, another=(sample // 2,))
+    axis = sample_axis(call, samples)
+    place = min(samples // 2, call.input.shape[axis or 0] - 1)
+    before = (slice(None),) * (axis or 0)
+    return Row((*before, place), -1 if axis is None else place, another=(*before, place // 2))
+
+
+def sample_axis(call: LossCall, samples: int) -> int | None:
+    """Axis of the scores along which the samples lie, where the targets or the sizes show it.
+
+    It need not be the first one: members of an ensemble, or draws of a latent variable, are often stacked before it.
+    """
+    scores, target, rows = call.input, call.target, call.rows
+    spare = scores.ndim - target.ndim if call.name in CLASSES else 0
+    if rows is not None and rows.ndim == target.ndim and (spare == 1 or scores.shape == target.shape):
+        axes = [a for a, n in enumerate(rows.shape) if n > 1]
+        if len(axes) == 1:
+            return axes[0] + (spare if axes[0] else 0)
+    others = scores.shape[1 + spare :] if spare >= 0 else ()
+    return 0 if len(scores) >= samples and samples not in others else None
 
 
 def _row(reading: Reading, sample: int, position: int, entry: Entry | None = None) -> Row:
