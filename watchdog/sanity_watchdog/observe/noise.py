@@ -51,6 +51,7 @@ class Noise:
         self._is_made = is_made
         self._pure: Marks[frozenset[Draw]] = Marks()
         self._within: Marks[frozenset[Draw]] = Marks()
+        self._codes: Marks[bool] = Marks()
         self._products: Marks[bool] = Marks()
         self._gaps: Marks[tuple[Tensor, Tensor] | Unseen] = Marks()
         self._draws: dict[tuple[float, ...], Draw] = {}
@@ -67,7 +68,7 @@ class Noise:
         return self._pure.get(tensor) or frozenset()
 
     def is_product(self, tensor: Any) -> bool:
-        """Was it made of products of two that both hold noise, as of codes that are drawn?"""
+        """Was it made of products of two codes that are drawn: outputs with noise behind the last layer?"""
         return bool(self._products.get(tensor))
 
     def drawn(self, out: Tensor) -> None:
@@ -89,7 +90,9 @@ class Noise:
         within = frozenset[Draw]().union(*(self._within.get(t) or () for t in inputs))
         if within:
             self._within.put(out, within)
-        both = len(inputs) == 2 and out.requires_grad and all(self._within.get(t) for t in inputs)
+        if out.requires_grad and name in LEAVES and any(self.of(t) or self._codes.get(t) for t in inputs):
+            self._codes.put(out, True)
+        both = len(inputs) == 2 and all(self._codes.get(t) for t in inputs)
         if (both and name in PRODUCTS) or (name in LEAVES and any(self._products.get(t) for t in inputs)):
             self._products.put(out, True)
         pure = [self._pure.get(t) for t in inputs if t.numel() > 1]
