@@ -287,7 +287,7 @@ class _Views(Classifier):
         return F.normalize(self.net(x + 0.3 * torch.randn_like(x)), dim=1)
 
 
-@fault("WD103")
+@fault("WD103", also=("WD114",))
 def each_sample_its_own_positive(fixed: bool) -> Run:
     class Pairs(_Views):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
@@ -328,7 +328,7 @@ def both_answers_of_a_sigmoid(fixed: bool) -> Run:
     return Both(mlp(12, 1), lr=3e-3), loader(x, (y > 0).float()[:, None]), {}
 
 
-@fault("WD103")
+@fault("WD103", also=("WD114",))
 def view_beside_itself(fixed: bool) -> Run:
     class Views(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
