@@ -312,7 +312,7 @@ def test_several_callbacks_share_one_logger(tmp_path: Path) -> None:
 
 def test_contradicting_callbacks_are_a_clear_error() -> None:
     with pytest.raises(ValueError, match="disagree on every_n_steps"):
-        trainer(LossWatch(every_n_steps=7), GradientWatch()).fit(Classifier(), loader(*blobs(32)))
+        trainer(LossWatch(every_n_steps=7), GradientWatch(every_n_steps=5)).fit(Classifier(), loader(*blobs(32)))
 
 
 def test_the_other_namespace() -> None:

@@ -109,7 +109,7 @@ def test_the_flag_fails_the_tests_whose_runs_alert(tmp_path: Path) -> None:
         assert "WD301 zeroed-parameter" in failure.text
         assert "net.0.weight" in failure.text
     assert "the test's own failure" in done.stdout
-    assert "sanity-watchdog: 5 training runs watched" in done.stdout
+    assert "sanity-watchdog: 5 training runs watched without being asked" in done.stdout
     assert {p.name for p in work.iterdir()} - {"__pycache__"} == {
         "test_suite.py",
         "out.xml",

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from sanity_watchdog import LossWatch, SanityWatchdog
@@ -86,8 +88,18 @@ def test_several_callbacks_add_their_selections_and_must_agree_otherwise() -> No
     loss, gradients, everything = make(select=["WD1"]), make(select=["WD2"]), make()
     assert loss.joined(gradients).select == ("WD1", "WD2")
     assert loss.joined(everything).select == ()
-    with pytest.raises(ValueError, match="disagree on every_n_steps: 101 and 7"):
-        loss.joined(make(every_n_steps=7))
+    with pytest.raises(ValueError, match="disagree on every_n_steps: 5 and 7"):
+        make(every_n_steps=5).joined(make(every_n_steps=7))
+
+
+def test_what_one_of_several_callbacks_leaves_open_the_others_decide() -> None:
+    given: dict[str, Any] = {"every_n_steps": 7, "record": "x", "fail_on": "error", "num_classes": 3}
+    for joined in (make(**given).joined(make()), make().joined(make(**given))):
+        assert joined == make(**given)
+    both = make(ignore=["WD301"]).joined(make(ignore={"WD2": "known"}, options={"WD101": {"tolerance": 0.5}}))
+    assert (both.ignore, both.options) == ({"WD301": "", "WD2": "known"}, {"WD101": {"tolerance": 0.5}})
+    quiet = Settings.make(fail_on=None, environ={"CI": "1"}).joined(Settings.make(environ={"CI": "1"}), {"CI": "1"})
+    assert quiet.policy.threshold is None
 
 
 def test_concerns_are_default_selections() -> None:
@@ -132,5 +144,5 @@ def test_a_value_of_the_wrong_kind_is_told_with_the_right_one(kwargs: dict[str, 
 
 
 def test_two_policies_are_told_as_the_user_wrote_them() -> None:
-    with pytest.raises(ValueError, match='disagree on fail_on: fail_on="error" and fail_on=None'):
-        make(fail_on="error").joined(make(fail_on=None))
+    with pytest.raises(ValueError, match='disagree on fail_on: fail_on="error" and fail_on="info"'):
+        make(fail_on="error").joined(make(fail_on="info"))

@@ -148,6 +148,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     [
         (replace(NAN, bad_input="batch[0]", bad_batch=7, size=1, precision="16-mixed"), "batch[0] of this batch"),
         (replace(NAN, ignored=True, size=1), "every label is ignored"),
+        (replace(NAN, size=0, usual=16), "a batch without samples"),
         (replace(NAN, size=1, usual=1), "cause unknown"),
         (replace(NAN, size=1, usual=32, hazards=("log of a softmax",)), "a batch of one sample"),
         (replace(NAN, precision="16-mixed", hazards=("log of a sigmoid",)), "log of a sigmoid"),

@@ -196,7 +196,7 @@ def test_a_resumed_run_is_skipped(tmp_path: Any) -> None:
     first.save_checkpoint(tmp_path / "a.ckpt")
     dog = LossWatch(fail_on=None, select=("WD101",))
     trainer(dog, max_steps=4).fit(Classifier(hot()), loader(*blobs()), ckpt_path=tmp_path / "a.ckpt")
-    assert dog.summary.skipped["WD101"] == "resumed from a checkpoint"
+    assert dog.summary.skipped["WD101"] == "continues an earlier run"
 
 
 def by_hand(net: nn.Module, batch: Any) -> Tensor:

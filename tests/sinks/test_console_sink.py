@@ -69,7 +69,7 @@ def test_a_quiet_run_ends_in_two_lines_that_give_trust(tmp_path: Path, monkeypat
     assert said(summary=summary, directory="logs", record=str(tmp_path / "logs" / "watchdog.jsonl")) == [
         "watchdog: pass. first loss 2.312 (ln 10 = 2.303) · 32-true on cpu · 26,122 parameters",
         "watchdog: 50 checks: 47 judged, 3 skipped (WD601: one process; WD201, WD202: no fp16), 0 ignored"
-        " · alerts in TensorBoard's Text tab and logs/watchdog.jsonl",
+        " · alerts in TensorBoard's Watchdog tab and logs/watchdog.jsonl",
     ]
 
 

@@ -123,7 +123,8 @@ class Watching:
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         runs, alerts, incomplete = self._counts.values()
         terminalreporter.write_line(
-            f"sanity-watchdog: {runs} training runs watched, {alerts} alerts, {incomplete} without a verdict"
+            f"sanity-watchdog: {runs} training runs watched without being asked, {alerts} alerts,"
+            f" {incomplete} without a verdict"
         )
 
 

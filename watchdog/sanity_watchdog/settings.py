@@ -125,27 +125,32 @@ class Settings:
                 return entry
         return None
 
-    def joined(self, other: "Settings") -> "Settings":
-        """One watch for several callbacks: selections and targets are added, everything else must agree.
+    def joined(self, other: "Settings", environ: Mapping[str, str] = os.environ) -> "Settings":
+        """One watch for several callbacks: selections, targets, what is ignored and options are added up.
+
+        Everything else must agree where both have set it.
 
         Raises:
             ValueError: names the setting in which they differ.
         """
-        for item in fields(self):
-            mine, theirs = getattr(self, item.name), getattr(other, item.name)
-            if item.name not in ("select", "targets") and mine != theirs:
-                if isinstance(mine, Policy):
-                    raise ValueError(
-                        f"two watchdog callbacks in one Trainer disagree on fail_on: {mine.reason} and {theirs.reason}"
-                    )
-                raise ValueError(
-                    f"two watchdog callbacks in one Trainer disagree on {item.name}: {mine!r} and {theirs!r}"
-                )
-        return replace(
-            self,
-            select=() if not (self.select and other.select) else self.select + other.select,
-            targets=tuple(dict.fromkeys(self.targets + other.targets)),
-        )
+        default = Settings.make(environ=environ)
+        added: dict[str, Any] = {
+            "select": () if not (self.select and other.select) else self.select + other.select,
+            "targets": tuple(dict.fromkeys(self.targets + other.targets)),
+            "ignore": {**self.ignore, **other.ignore},
+            "options": {
+                code: {**self.options.get(code, {}), **other.options.get(code, {})}
+                for code in {**self.options, **other.options}
+            },
+        }
+        for name in (f.name for f in fields(self) if f.name not in added):
+            values = [getattr(settings, name) for settings in (self, other)]
+            apart = [value for value in values if value != getattr(default, name)]
+            if len(apart) == 2 and apart[0] != apart[1]:
+                what, words = (name, map(repr, apart)) if name != "policy" else ("fail_on", (p.reason for p in apart))
+                raise ValueError(f"two watchdog callbacks in one Trainer disagree on {what}: {' and '.join(words)}")
+            added[name] = apart[0] if apart else values[0]
+        return replace(self, **added)
 
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -23,6 +23,8 @@ def cause(seen: LossFinite) -> tuple[str, str]:
         return f"{seen.bad_input} of {which} is not finite", "drop or impute these values where the data are made"
     if seen.ignored:
         return "every label is ignored, a mean of nothing", "skip such batches, or divide by max(count, 1)"
+    if seen.size == 0:
+        return "a batch without samples, a mean of nothing", "leave empty batches out, in the sampler or the step"
     if seen.size == 1 and seen.usual > 1:
         return "a batch of one sample, whose deviation is NaN", "drop_last=True, or std(correction=0) with an epsilon"
     if seen.culprit is not None:

@@ -77,7 +77,7 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     336 first batches of 158 architectures trained from scratch.
     """
     if seen.resumed:
-        yield Skip("resumed from a checkpoint")
+        yield Skip("continues an earlier run")
         return
     excess = seen.excess
     if not math.isfinite(excess):

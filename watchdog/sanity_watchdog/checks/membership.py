@@ -219,7 +219,8 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     part = elements / max(seen.elements, 1)
     yield without_gradient.alert(
         seen,
-        f"no gradient in {seen.attempts:,} steps for {len(seen.without)} parameters, {part:.0%} of the elements"
+        f"no gradient in {seen.attempts:,} steps for {len(seen.without)} parameter{'s' if len(seen.without) > 1 else ''},"
+        f" {part:.0%} of the elements"
         + ("; DDP will stop" if seen.fatal else ""),
         severity=Severity.ERROR if seen.fatal else Severity.WARNING if large else Severity.INFO,
         hint=(

@@ -191,7 +191,7 @@ def missing_scaler(seen: ScalerSetup) -> Findings:
         yield missing_scaler.alert(
             seen,
             f"{what} with {'a disabled' if seen.scaler == 'disabled' else 'no'} loss scaler",
-            hint='precision="16-mixed" with its own scaler, if the share of lost gradients grows',
+            hint='precision="16-mixed" with its own scaler, where gradients are lost',
             severity=Severity.INFO,
             evidence=evidence,
         )

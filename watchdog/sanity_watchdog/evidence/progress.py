@@ -96,7 +96,7 @@ class LossFinite(Evidence):
     Attributes:
         batch: number of the batch, -1 where all losses were finite. value: its loss.
         earlier: finite losses before it, oldest first. recovered: was a later loss finite?
-        size: samples in the batch. usual: samples in most batches.
+        size: samples in the batch, -1 where unknown. usual: samples in most batches.
         bad_input: the batch's tensor with NaN or infinity, of this batch or an earlier one. bad_batch: that batch.
         ignored: did every label of the batch equal ``ignore_index``?
         precision: of the Trainer.
@@ -108,7 +108,7 @@ class LossFinite(Evidence):
     value: float = math.nan
     earlier: tuple[float, ...] = ()
     recovered: bool = False
-    size: int = 0
+    size: int = -1
     usual: int = 0
     bad_input: str = ""
     bad_batch: int = -1

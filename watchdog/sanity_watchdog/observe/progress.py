@@ -55,7 +55,7 @@ class Progress(Observer):
         reach = 2 if run.device.type == "cpu" else STRIDE
         rows = min(max(reach * run.every_n_steps * run.accumulate, FEWEST_ROWS), MOST_ROWS)
         self._ledger = Ledger(rows)
-        self._sizes = [0] * rows
+        self._sizes = [-1] * rows
         self._scores.shuffled = loaders.shuffles(run.loaders[0]) if len(run.loaders) == 1 else None
 
     def looks_between(self, run: Run, moment: str) -> bool:
@@ -83,8 +83,8 @@ class Progress(Observer):
             self._length = length_of(found)
         row = at.batch % self._ledger.rows
         length = follow(at.data, self._length) if self._length else None
-        self._sizes[row] = size = len(length) if length is not None and length.ndim else 0
-        self._samples += size * (at.batch - self._counted)
+        self._sizes[row] = size = len(length) if length is not None and length.ndim else -1
+        self._samples += max(0, size) * (at.batch - self._counted)
         self._counted = at.batch
         self._sums.note(at.data, row, at.batch)
         self._scores.labels.note(at.data, row, at.batch)
@@ -240,7 +240,7 @@ class Progress(Observer):
     def _failure(
         self, batch: int, value: float, earlier: list[float], sizes: tuple[int, ...], at: Moment
     ) -> LossFinite:
-        usual = Counter(s for s in sizes if s).most_common(1)
+        usual = Counter(s for s in sizes if s > 0).most_common(1)
         path, bad_batch = self._seen.bad_input
         return LossFinite(
             batch=batch,
@@ -263,7 +263,7 @@ class Progress(Observer):
         labels: Labels = self._scores.labels
         lows, highs = read.get("label low", {}), read.get("label high", {})
         for batch in lows:
-            size = min(sizes[batch % len(sizes)], labels.counts[batch % len(labels.counts)])
+            size = max(0, min(sizes[batch % len(sizes)], labels.counts[batch % len(labels.counts)]))
             self._seen.order.append((size, lows[batch], highs[batch]))
             labels.remember(batch, lows[batch], highs[batch])
         if labels.column is None:

@@ -40,7 +40,7 @@ def verdict_line(summary: Summary) -> str:
     if summary.raised:
         parts.append(f"the run raised {printable(summary.raised, 60)} at step {summary.step:,}")
     parts.append(vitals_line(summary.vitals))
-    return f"watchdog: {summary.verdict}. " + (" · ".join(p for p in parts if p) or "no vital signs were seen")
+    return f"watchdog: {summary.verdict}. " + (" · ".join(p for p in parts if p) or "nothing to report")
 
 
 def checks_line(summary: Summary, where: str = "") -> str:

@@ -73,7 +73,7 @@ class ConsoleSink:
     def _whereabouts(self, unwritten: Sequence[str]) -> str:
         places = []
         if self._info.directory is not None and self._info.rank == 0 and TensorBoardSink.__name__ not in unwritten:
-            places.append("TensorBoard's Text tab")
+            places.append("TensorBoard's Watchdog tab")
         if self._info.record is not None and JsonLinesSink.__name__ not in unwritten:
             places.append(_relative(self._info.record))
         return "alerts in " + " and ".join(places) if places else ""
