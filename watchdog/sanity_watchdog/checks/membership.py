@@ -216,11 +216,10 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     elements, idle = (sum(m.numel for m in members) for members in (seen.without, training))
     matrices = sum(m.matrix for m in training)
     large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1)
-    part = elements / max(seen.elements, 1)
+    part, noun = elements / max(seen.elements, 1), "parameters" if len(seen.without) > 1 else "parameter"
     yield without_gradient.alert(
         seen,
-        f"no gradient in {seen.attempts:,} steps for {len(seen.without)} parameter{'s' if len(seen.without) > 1 else ''},"
-        f" {part:.0%} of the elements"
+        f"no gradient in {seen.attempts:,} steps for {len(seen.without)} {noun}, {part:.0%} of the elements"
         + ("; DDP will stop" if seen.fatal else ""),
         severity=Severity.ERROR if seen.fatal else Severity.WARNING if large else Severity.INFO,
         hint=(
