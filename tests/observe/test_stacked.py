@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
@@ -174,17 +175,35 @@ def test_where_the_samples_of_a_batch_lie(batch: Any, made_of: Drawn, count: int
     assert [where.axis(t) for t in (batch if isinstance(batch, list) else [batch])] == axes
 
 
-class Turning(Classifier):
+class Turned(L.LightningDataModule):
+    """Brings (samples, time) in the order (time, samples) behind the loader."""
+
+    def train_dataloader(self) -> Any:
+        return series(T, False, by_hand=False)
+
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        return batch
+        return batch.T.contiguous()
+
+
+class TurnedByItself(Series):
+    on_after_batch_transfer = Turned.on_after_batch_transfer
+
+
+@pytest.mark.parametrize("by_itself", [True, False])
+def test_a_batch_that_is_turned_round_on_its_way(by_itself: bool) -> None:
+    module, data = (TurnedByItself(), series(T, False, by_hand=False)) if by_itself else (Series(), Turned())
+    dog = watched(module, data, max_steps=1)
+    assert_awake(dog)
+    assert not codes(dog)
+    assert "WD131" in dog.summary.judged
 
 
 def test_what_a_loader_draws() -> None:
     data = TensorDataset(torch.zeros(24, 3))
     own = BatchSampler(RandomSampler(data), 8, False)
     assert drawn([]) == Drawn()
-    assert drawn([DataLoader(data, 8)], Classifier()) == Drawn(8, stacked=True)
-    assert drawn([DataLoader(data, 8)], Turning()) == Drawn(8)
+    assert drawn([DataLoader(data, 8)]) == Drawn(8, stacked=True)
+    assert drawn([DataLoader(data, 8)], changed=True) == Drawn(8)
     assert drawn([DataLoader(data, 32)]) == Drawn(24, stacked=True)
     assert drawn([DataLoader(data, 8, collate_fn=list)]) == Drawn(8)
     assert drawn([DataLoader(data, batch_sampler=own)]) == Drawn(8, stacked=True)

@@ -22,6 +22,9 @@ from .summary import RunInfo
 
 RECORD = "watchdog.jsonl"
 BATCHES = "watchdog_batches"
+LIGHTNING = ("lightning", "pytorch_lightning")
+ON_THE_WAY = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Methods of modules and data modules that a batch goes through between its loader and the step."""
 
 
 def flat_loaders(loaders: Any) -> Iterator[Any]:
@@ -117,6 +120,12 @@ def unused_stops(strategy: Any) -> bool:
     return not settings.get("find_unused_parameters", False) and not settings.get("static_graph", False)
 
 
+def changes_batches(*owners: Any) -> bool:
+    """Has one of a module and a data module (None for none) a method of the user's that batches go through?"""
+    methods = [getattr(type(o), name, None) for o in owners for name in ON_THE_WAY if o is not None]
+    return any(str(getattr(m, "__module__", "")).partition(".")[0] not in LIGHTNING for m in methods)
+
+
 def describe(
     trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "", batches: str = ""
 ) -> Run:
@@ -156,6 +165,7 @@ def describe(
         resumed=trainer.ckpt_path is not None or trainer.global_step > 0,
         loaders=tuple(flat_loaders(trainer.train_dataloader)) if complete else (),
         validation_loaders=tuple(flat_loaders(trainer.val_dataloaders)),
+        changes_batches=changes_batches(module, getattr(trainer, "datamodule", None)),
         targets=settings.targets,
         num_classes=settings.num_classes,
         expected_loss=settings.expected_loss,

@@ -82,7 +82,7 @@ class Data(FirstLossObserver):
             return
         self._matters = bool(trace.frontier)
         places = [*trace.frontier[: inputs.WIDEST], *trace.joined[: inputs.WIDEST]]
-        samples = Samples(at.data, loaders.drawn(at.run.loaders, at.run.module))
+        samples = Samples(at.data, loaders.drawn(at.run.loaders, at.run.changes_batches))
         entering, unread = inputs.entering(places, elements(at.data), samples, consumers)
         self._first_inputs(at, entering, unread)
         self._leak(at, trace, entering)

@@ -71,7 +71,7 @@ class DependenceWatch(FirstLossObserver):
         call, told = _call(trace, loss), dict(tags)
         if call is None or not trace.frontier:
             return Dependence(**tags)
-        made_of = drawn(at.run.loaders, at.run.module)
+        made_of = drawn(at.run.loaders, at.run.changes_batches)
         samples, count = Samples(at.data, made_of).count, made_of.count
         one_each = call.target.numel() == samples and not samples > count > 0
         fits = samples == count or one_each or (made_of.stacked and samples < count)

@@ -73,7 +73,7 @@ class Lineage:
         scored: Callable[[LossCall], None] = lambda call: None,
         run: Run | None = None,
     ) -> None:
-        made_of = Drawn() if run is None else drawn(run.loaders, run.module)
+        made_of = Drawn() if run is None else drawn(run.loaders, run.changes_batches)
         self._trace = trace
         self._scored = scored
         self._training = training

@@ -24,8 +24,6 @@ KNOWN = ("torch", "lightning", "pytorch_lightning")
 DEPTH = 3
 SETTING_UP = ("__init__", "__post_init__", "setup", "prepare_data")
 LIGHTNINGS_OWN = "pl_worker_init_function"
-CHANGING = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-"""Methods of a module that may give its batches another shape."""
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,11 @@ def batch_size(loader: Any) -> int:
     return size if isinstance(size, int) and not isinstance(size, bool) else 0
 
 
-def drawn(loaders: Iterable[Any], module: Any = None) -> Drawn:
-    """For the first batch of the first of several loaders, on its way to ``module``."""
+def drawn(loaders: Iterable[Any], changed: bool = False) -> Drawn:
+    """For the first batch of the first of several loaders, unless it is ``changed`` on its way."""
     loader = next(iter(loaders), None)
     size, samples = batch_size(loader), samples_per_epoch(loader)
     own = getattr(loader, "collate_fn", None) is default_collate and gathers(loader)
-    methods = [getattr(type(module), name, drawn) for name in CHANGING] if module is not None else []
-    changed = any(m.__module__.partition(".")[0] not in (*KNOWN, __name__.partition(".")[0]) for m in methods)
     return Drawn(min(size, samples) if samples > 0 else size, own and not changed)
 
 

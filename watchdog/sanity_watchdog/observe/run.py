@@ -49,6 +49,7 @@ class Run:
         batches_per_epoch: training batches per epoch, ``inf`` for streams of unknown length.
         resumed: continues from a checkpoint?
         loaders: training dataloaders, flattened. validation_loaders: likewise.
+        changes_batches: may the module or its data module give batches another shape after they were loaded?
         targets: other accelerators to judge for.
         num_classes, expected_loss: the callback's own arguments, only where no loss call can be read.
         every_n_steps: sampling interval.
@@ -81,6 +82,7 @@ class Run:
     resumed: bool = False
     loaders: tuple[Any, ...] = ()
     validation_loaders: tuple[Any, ...] = ()
+    changes_batches: bool = False
     targets: tuple[str, ...] = ()
     num_classes: int | None = None
     expected_loss: float | None = None
