@@ -50,7 +50,6 @@ GUARDS = frozenset(
         "_replaced.<locals>.noting.<locals>.noted",
         "compiled_code_unwatched",
         "untraced",
-        "tracer",
         "trace_with",
         "compiled_code_unwatched.<locals>.compile",
         "unseen",

@@ -60,7 +60,8 @@ def last_step(trainer: Any) -> int:
 def compiles_steps(trainer: Any, module: Any) -> bool:
     """Was what takes the optimizer steps given to ``torch.compile``, so that all they call is traced as well?"""
     steps = [getattr(module, "optimizer_step", None), *(getattr(o, "step", None) for o in trainer.optimizers)]
-    return any(hasattr(step, "_torchdynamo_orig_callable") for step in steps)
+    compiled = (s for s in steps if not getattr(s, "_torchdynamo_disable", False))  # as LBFGS's is by torch itself
+    return any(hasattr(step, "_torchdynamo_orig_callable") for step in compiled)
 
 
 def scaler_of(trainer: Any, module: Any) -> Any:

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-from .observe.untraced import trace_with, tracer, untraced
+from .observe.untraced import trace_with, untraced
 from .policy import SanityCheckFailed
 
 P = ParamSpec("P")
@@ -29,10 +29,9 @@ def harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
     """Nothing that goes wrong in a hook reaches the run, except the policy's own exception."""
 
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
-        found = tracer()
-        if found is not None:
+        tracer = trace_with(None)
+        if tracer is not None:
             self.traced = True
-            trace_with(None)
         try:
             hook(self, *args, **kwargs)
         except SanityCheckFailed:
@@ -40,8 +39,8 @@ def harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
         except Exception as error:  # noqa: BLE001
             self._own_fault(hook.__name__, error)
         finally:
-            if found is not None:
-                trace_with(found)
+            if tracer is not None:
+                trace_with(tracer)
 
     functools.update_wrapper(guarded, hook)
     return untraced(guarded)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .observe.untraced import tracer, untraced
+from .observe.untraced import trace_with, untraced
 
 _ABSENT = object()
 
@@ -33,7 +33,9 @@ class Wrapping:
 
         @functools.wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            if tracer() is not None:
+            tracer = trace_with(None)
+            if tracer is not None:
+                trace_with(tracer)
                 return method(*args, **kwargs)
             with around():
                 try:

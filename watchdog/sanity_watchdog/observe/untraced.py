@@ -30,16 +30,9 @@ def untraced(function: F) -> F:
 
 
 @untraced
-def tracer() -> Any:
-    """What traces the functions that are called now; None where nothing does."""
-    return _asked() or None
+def trace_with(tracer: Any) -> Any:
+    """Let ``tracer`` trace the functions that are called from now on, None for nobody; who did so far is returned."""
+    return _trace_with(tracer)
 
 
-@untraced
-def trace_with(found: Any) -> None:
-    """Let ``tracer()`` be this from now on; with None nothing is traced."""
-    if _FRAMES is not None:
-        _FRAMES.set_eval_frame(found)
-
-
-_asked: Callable[[], Any] = getattr(_FRAMES, "get_eval_frame_callback", lambda: None)
+_trace_with: Callable[[Any], Any] = getattr(_FRAMES, "set_eval_frame", lambda tracer: None)
