@@ -6,7 +6,7 @@ from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check
 from sanity_watchdog.checks.detached_loss import detached_loss
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import Cut, DetachedLoss, DetachedTerm
+from sanity_watchdog.evidence.detached import Cut, DetachedLoss, DetachedTerm
 
 CUTS = [Cut(name, "model.py:12") for name in ("argmax", "detach", "no_grad", "item", "tensor")]
 

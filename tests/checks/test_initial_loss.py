@@ -8,7 +8,7 @@ from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.initial_loss import initial_loss_off
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import FirstLoss
+from sanity_watchdog.evidence.first_loss import FirstLoss
 
 LN10 = math.log(10)
 HEALTHY = FirstLoss(

@@ -6,7 +6,7 @@ from sanity_watchdog.alerts import Alert
 from sanity_watchdog.checks import Check
 from sanity_watchdog.checks.loss_shapes import broadcast_loss
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.losses import Difference, Spread, batch_meets_batch, broadcast
+from sanity_watchdog.evidence.broadcasts import Difference, Spread, batch_meets_batch, broadcast
 
 
 def pair(a: tuple[int, ...], b: tuple[int, ...], function: str = "mse_loss") -> Difference:

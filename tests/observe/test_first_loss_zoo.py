@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks.initial_loss import ERRORS, HIGH, initial_loss_off
-from sanity_watchdog.evidence.losses import FirstLoss
+from sanity_watchdog.evidence.first_loss import FirstLoss
 from sanity_watchdog.observe import intercept
 from sanity_watchdog.observe.calls import Trace
 from sanity_watchdog.observe.lineage import Lineage

@@ -1,7 +1,7 @@
 """Whether the loss has a gradient."""
 
 from ..alerts import Severity
-from ..evidence.losses import Cut, DetachedLoss, DetachedTerm
+from ..evidence.detached import Cut, DetachedLoss, DetachedTerm
 from .check import Findings, check
 
 READS = ("item", "tolist", "numpy", "float", "array")

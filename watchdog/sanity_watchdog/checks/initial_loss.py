@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Alert, Severity
-from ..evidence.losses import FirstLoss
+from ..evidence.first_loss import FirstLoss
 from .check import Findings, Skip, check
 
 ERRORS = 4.0

@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.losses import Difference, batch_meets_batch, broadcast
+from ..evidence.broadcasts import Difference, batch_meets_batch, broadcast
 from .check import Findings, check
 
 

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
-from ..evidence.losses import Cut, Origin, Spread
+from ..evidence.broadcasts import Spread
+from ..evidence.detached import Cut
+from ..evidence.losses import Origin
 from .layout import Call
 from .suspects import Seen
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ..evidence.losses import DetachedLoss
+from ..evidence.detached import DetachedLoss
 from .leaves import reaches_nothing
 from .moment import Moment
 

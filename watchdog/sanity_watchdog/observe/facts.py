@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..evidence.losses import Origin, Spread
+from ..evidence.broadcasts import Spread
+from ..evidence.losses import Origin
 from .operations import SCALES, VIEWS
 from .pairs import Pairs
 

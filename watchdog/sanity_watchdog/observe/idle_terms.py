@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..evidence.losses import Cut
+from ..evidence.detached import Cut
 from .calls import LossCall, Marks
 from .distances import squares
 from .observer import is_plain

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evidence.losses import Cut, Spread
+from ..evidence.broadcasts import Spread
+from ..evidence.detached import Cut
 from . import layout
 from .attending import Attending
 from .batches import Samples

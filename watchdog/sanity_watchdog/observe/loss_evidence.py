@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from ..evidence.base import Evidence
-from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, FirstLoss, LossSeen, Origin, SoftmaxLoss
+from ..evidence.first_loss import FirstLoss
+from ..evidence.losses import BinaryLoss, DistanceLoss, DivergenceLoss, LossSeen, Origin, SoftmaxLoss
 from ..evidence.readings import Scalars, Vital
 from ..evidence.targets import TargetRange
 from . import alignments, self_pairs

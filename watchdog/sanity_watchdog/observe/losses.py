@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
-from ..evidence.losses import DetachedLoss, Difference, OverlapLoss, Spread, SquashedTwice
+from ..evidence.broadcasts import Difference, Spread
+from ..evidence.detached import DetachedLoss
+from ..evidence.losses import OverlapLoss, SquashedTwice
 from ..evidence.readings import Unseen
 from . import token_targets
 from .axes import unspread

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from ..evidence.losses import Spread, batch_meets_batch
+from ..evidence.broadcasts import Spread, batch_meets_batch
 from .operations import ADDS, DIVIDES, EXTREMES, KEEPS_VALUES, MULTIPLIES, REDUCES, SUBTRACTS
 from .site import user_line
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from ..evidence.losses import Spread, batch_meets_batch
+from ..evidence.broadcasts import Spread, batch_meets_batch
 from .facts import Fact
 from .operations import SUBTRACTS
 from .pairs import compared

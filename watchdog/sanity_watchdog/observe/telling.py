@@ -4,7 +4,8 @@ from functools import partial
 
 from torch import Tensor
 
-from ..evidence.losses import DetachedTerm, Likelihood
+from ..evidence.detached import DetachedTerm
+from ..evidence.losses import Likelihood
 from ..evidence.targets import DrawnNoise
 from .calls import Trace
 from .moment import Moment
