@@ -313,3 +313,68 @@ def bins_from_channels_and_horizon_from_the_last_layer() -> Run:
     net = nn.Sequential(nn.Conv1d(1, 16, 3, padding=1), nn.ReLU(), nn.Conv1d(16, 8, 3, padding=1), nn.Linear(12, 8))
     bins = torch.bucketize(x[:, 0, 12:].contiguous(), torch.linspace(-2, 2, 7))
     return Classifier(net), loader(x[:, :, :12].contiguous(), bins), {}
+
+
+class Skewed(nn.Module):
+    """Attention with relative positions, whose rows a view moves: by one more each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inlet, self.outlet = nn.Linear(8, 16), nn.Linear(16, 10)
+        self.query, self.key = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.places = nn.Parameter(torch.randn(20, 16) * 0.1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inlet(x)
+        q = self.query(h)
+        places = F.pad(q @ self.places.T, (1, 0)).view(len(x), 21, 20)[:, 1:]
+        weights = ((q @ self.key(h).mT + places) / 4).softmax(-1)
+        return self.outlet((h + weights @ h).mean(1))
+
+
+@healthy
+def relative_positions_by_a_view() -> Run:
+    return Classifier(Skewed(), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def positions_that_turn_complex_numbers() -> Run:
+    class Rotary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Linear(8, 16), nn.Linear(16, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            angles = torch.outer(torch.arange(20.0), 0.1 ** torch.arange(8.0))
+            h = torch.view_as_complex(self.inlet(x).unflatten(-1, (8, 2)))
+            turned = torch.view_as_real(h * torch.polar(torch.ones_like(angles), angles)).flatten(2)
+            return self.outlet(F.scaled_dot_product_attention(turned, turned, turned).mean(1))
+
+    return Classifier(Rotary(), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def copies_that_want_gradients_after_a_logged_pass() -> Run:
+    class Smooth(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            self.log("accuracy", (self.net(x).argmax(1) == y).float().mean())
+            copied = x.detach().requires_grad_(True)
+            loss = self.loss(self.net(copied), y)
+            (slope,) = torch.autograd.grad(loss, copied, create_graph=True)
+            return loss + slope.square().sum(1).mean()
+
+    return Smooth(mlp()), loader(*blobs()), {}
+
+
+@healthy
+def perturbed_inputs_after_a_pass_of_their_own() -> Run:
+    class Perturbed(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            clean = self.net(x).square().mean()
+            noise = torch.zeros_like(x, requires_grad=True)
+            (slope,) = torch.autograd.grad(self.loss(self.net(x + noise), y), noise)
+            return self.loss(self.net(x + 0.05 * slope.sign()), y) + 0.001 * clean
+
+    return Perturbed(mlp()), loader(*blobs()), {}

@@ -150,6 +150,7 @@ class Trace:
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
+        probed: did data that want a gradient themselves, such as perturbed copies, meet parameters?
         distils: did a network's own answers weigh log-probabilities?
         totals: how numbers were summed up, where it is watched.
         lengths: along which axes vectors have length one, where it is watched.
@@ -180,6 +181,7 @@ class Trace:
     left: bool = False
     drawn_at: str = ""
     culprits: "Culprits | None" = None
+    probed: bool = False
     distils: bool = False
     totals: "Totals | None" = None
     lengths: "Lengths | None" = None

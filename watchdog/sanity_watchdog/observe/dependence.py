@@ -88,7 +88,7 @@ class DependenceWatch(FirstLossObserver):
             return Dependence(reason=reason, **tags)
         ends = {f.tensor.grad_fn for f in trace.frontier}
         if ends.isdisjoint(behind):
-            if call.name in REGRESSING:  # such as features of what a generator makes
+            if call.name in REGRESSING or trace.probed:  # such as features of what a generator makes
                 return Dependence(**told)
             if trace.left:
                 return Dependence(reason="data of the batch were read to the host, where they lose their track", **tags)

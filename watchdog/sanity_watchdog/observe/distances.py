@@ -76,6 +76,6 @@ def squares(name: str, args: tuple[Any, ...]) -> bool:
 
 def one_sign(values: Tensor) -> int:
     """1 where nothing is below 0, -1 where nothing is above it, 0 where neither is certain."""
-    if not 0 < values.numel() <= MOST:
+    if not 0 < values.numel() <= MOST or values.is_complex():
         return 0
     return int(bool((values >= 0).all())) - int(bool((values <= 0).all()))

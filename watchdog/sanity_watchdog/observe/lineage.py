@@ -277,7 +277,9 @@ class Lineage:
     def _note_frontier(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> None:
         inputs = inputs_of(call)
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
-        if any(t.requires_grad for t in met):
+        wanting = [f for t, f in zip(inputs, facts, strict=True) if f.data and t.requires_grad]
+        if wanting:
+            self._trace.probed |= not all(f.made for f in wanting)
             late = [t for t in met if not t.requires_grad] if name in JOINS and not self._trace.calls else []
             self._trace.joined += [Frontier(out, None, user_line(), name, t, call) for t in late]
             return

@@ -87,8 +87,15 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
 
 
 def _reordered(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """Has each sample the same axes as before, in another order?"""
-    return old[0] == new[0] and sorted(old) == sorted(new) and [n for n in old if n > 1] != [n for n in new if n > 1]
+    """Has each sample the same axes as before, in another order, and are its rows not just moved by one each?"""
+    before, after = [n for n in old if n > 1], [n for n in new if n > 1]
+    return old[0] == new[0] and sorted(old) == sorted(new) and before != after and not _skewed(before, after)
+
+
+def _skewed(old: list[int], new: list[int]) -> bool:
+    """Do two neighbours of lengths n and n + 1 change places? So relative positions of attention are laid out."""
+    moved = [i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]
+    return len(moved) == 2 and moved[1] == moved[0] + 1 and abs(old[moved[0]] - old[moved[1]]) == 1
 
 
 def _torn(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
