@@ -29,9 +29,9 @@ def torn_axes(seen: Reordered) -> Findings:
     **When to ignore.** Where values lie in memory in another order than their shape says, which the reshape mends.
 
     **Limits.** Axes of equal length cannot be told apart, nor an axis from a piece of another, of as many values.
-    Neighbours of lengths n and n + 1 that change places are left alone: that moves each row by one more, as relative
-    positions of attention want it. What datasets and transforms do is not seen. The first step only; not where the step
-    is compiled.
+    Neighbours of lengths n and n + 1 that change places in what was made from the batch are left alone: that moves each
+    row by one more, as relative positions of attention want it. What datasets and transforms do is not seen. The first
+    step only; not where the step is compiled.
 
     **Sources.** Karpathy, Most common neural net mistakes (2018): view() is not permute().
     """

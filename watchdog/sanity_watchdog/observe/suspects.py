@@ -78,7 +78,9 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         old, new = tuple(first.shape), tuple(out.shape)
         if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
             yield Seen(MOVED, name, user_line())
-        elif _reordered(old, new) or (old[0] == samples and _torn(old, new)):
+        elif (_reordered(old, new) and not (first.requires_grad and _skewed(old, new))) or (
+            old[0] == samples and _torn(old, new)
+        ):
             yield Seen(RESHAPED, name, user_line(), shapes=(old, new))
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
         axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
@@ -87,12 +89,11 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
 
 
 def _reordered(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
-    """Has each sample the same axes as before, in another order, and are its rows not just moved by one each?"""
-    before, after = [n for n in old if n > 1], [n for n in new if n > 1]
-    return old[0] == new[0] and sorted(old) == sorted(new) and before != after and not _skewed(before, after)
+    """Has each sample the same axes as before, in another order?"""
+    return old[0] == new[0] and sorted(old) == sorted(new) and [n for n in old if n > 1] != [n for n in new if n > 1]
 
 
-def _skewed(old: list[int], new: list[int]) -> bool:
+def _skewed(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     """Do two neighbours of lengths n and n + 1 change places? So relative positions of attention are laid out."""
     moved = [i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]
     return len(moved) == 2 and moved[1] == moved[0] + 1 and abs(old[moved[0]] - old[moved[1]]) == 1
