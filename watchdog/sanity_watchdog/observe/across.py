@@ -1,6 +1,6 @@
 """Log-probabilities by hand that sum to one over the samples: each sample's own answer is picked from another axis."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -81,16 +81,16 @@ class Across:
     ) -> None:
         after = None
         if name in LOGS:
-            after = _Shared(shared.where, shared.axis, True, shared.weighed, shared.picked)
+            after = replace(shared, log=True)
         elif name in KEEPS and len(given) == 1 and (shared.picked or out.shape == source.shape):
             after = shared
         elif shared.picked:
             after = shared if name in VIEWS else None
         elif name in MULTIPLIES and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
             other = given[1] if given[0] is source else given[0]
-            after = None if other.requires_grad else _Shared(shared.where, shared.axis, shared.log, True)
+            after = None if other.requires_grad else replace(shared, weighed=True)
         elif _takes(name, args, kwargs, source, shared):
-            after = _Shared(shared.where, shared.axis, shared.log, True, True)
+            after = replace(shared, weighed=True, picked=True)
         if after is None:
             return
         self._shared.put(out, after)

@@ -15,10 +15,8 @@ from .recurring import Recurring
 from .site import user_line
 from .suspects import keeps_order
 from .together import ATTENTION, FUSED, Together
-from .weighing import Weighing
+from .weighing import CONTRACTIONS, PRODUCTS, Weighing
 
-PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
-CONTRACTIONS = ("matmul", "__matmul__", "bmm")
 KEPT, HIDDEN = 0.9, 0.5
 """Share of the padding that a mask turned round keeps, and of the tokens that it hides: often the first one is kept."""
 AT_THE_END = 0.99

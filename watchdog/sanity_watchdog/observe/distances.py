@@ -7,9 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from .calls import Marks
-from .operations import DIVIDES, EXTREMES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS
+from .operations import DIVIDES, EXTREMES, FACTORS, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS
 
-SCALES = MULTIPLIES | DIVIDES | {"__rmul__"}
 MOST = 1 << 16
 """Values of a factor, or of a choice between two multiples of a difference, that are looked at."""
 Multiple = tuple[object, int]
@@ -40,7 +39,7 @@ class Distances:
             return "absolute error" if name == "abs" else "norm of the error", 1
         elif squares(name, args):
             return "squared error", 1
-        elif name in SCALES and len(args) > 1:
+        elif name in FACTORS and len(args) > 1:
             self._scale(name, args, inputs, found, out)
         elif (name in EXTREMES or name == "where") and _are_opposite([k for k in known if k is not None]):
             return "pinball loss", one_sign(out.detach())

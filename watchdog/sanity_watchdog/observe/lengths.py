@@ -87,8 +87,9 @@ class LengthsWatch(Observer):
 
     @in_samples
     def output(self, at: Moment, output: object) -> None:
-        trace = at.trace
-        for call in trace.calls if trace is not None and trace.lengths is not None else ():
-            where = trace.lengths.across(call.input) if trace is not None and trace.lengths is not None else ""
+        if at.trace is None or at.trace.lengths is None:
+            return
+        for call in at.trace.calls:
+            where = at.trace.lengths.across(call.input)
             if where and call.name == "cross_entropy" and getattr(call.value, "requires_grad", False):
                 at.emit(AcrossVectors(function=call.name, where=where, **at.tags()))

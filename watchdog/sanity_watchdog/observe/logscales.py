@@ -12,13 +12,11 @@ from torch import Tensor
 
 from .calls import Marks
 from .distances import one_sign, squares
-from .operations import DIVIDES, MULTIPLIES, NORMS, SUBTRACTS, VIEWS
+from .operations import DIVIDES, FACTORS, FLIPS, NORMS, SUBTRACTS, VIEWS
 from .site import user_line
 
 JOINS = VIEWS | {"add", "__radd__", "cat", "stack", "concat", "where", "masked_fill", "positive"}
 LINEAR = JOINS | {"sum", "mean"}
-FLIPS = ("neg", "negative", "__neg__")
-PRODUCTS = MULTIPLIES | {"__rmul__"}
 MOST = 256
 """Logarithms that are followed at a time."""
 
@@ -69,7 +67,7 @@ class LogScales:
             self._square(inputs[0], out)
         elif name in LINEAR or name in SUBTRACTS or name in FLIPS:
             self._add(name, args, inputs, out)
-        elif name in PRODUCTS or name in DIVIDES:
+        elif name in FACTORS:
             self._multiply(name, args, inputs, out)
         elif name in ("softplus", "sigmoid", "sqrt"):
             self._positive.put(out, True)

@@ -10,14 +10,13 @@ from .calls import LossCall, Marks
 from .distances import squares
 from .loss_statistics import DISTANCES
 from .observer import is_plain
-from .operations import DIVIDES, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS, VIEWS
+from .operations import FACTORS, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS, VIEWS
 from .site import user_line
 
 DRAWS = ("randn", "randn_like", "normal")
 KEEPS = RESHAPES | KEEPS_VALUES | {"__getitem__", "type", "expand", "expand_as", "add", "__radd__"}
-SCALES = MULTIPLIES | DIVIDES | {"__rmul__"}
 PRODUCTS = MULTIPLIES | {"matmul", "__matmul__", "mm", "bmm", "einsum"}
-LEAVES = KEEPS | SCALES | VIEWS | {"sum", "mean", "sub", "sigmoid", "softmax", "log_softmax"}
+LEAVES = KEEPS | FACTORS | VIEWS | {"sum", "mean", "sub", "sigmoid", "softmax", "log_softmax"}
 """What leaves products of codes products of codes; behind a layer they are its scores."""
 READS = ("numpy", "tolist", "__array__")
 FEWEST = 4
@@ -96,7 +95,7 @@ class Noise:
         if (both and name in PRODUCTS) or (name in LEAVES and any(self._products.get(t) for t in inputs)):
             self._products.put(out, True)
         pure = [self._pure.get(t) for t in inputs if t.numel() > 1]
-        if pure and all(pure) and (name in KEEPS or name in SCALES) and not out.requires_grad:
+        if pure and all(pure) and (name in KEEPS or name in FACTORS) and not out.requires_grad:
             self._pure.put(out, frozenset[Draw]().union(*(p for p in pure if p)))
         if name in SUBTRACTS and len(inputs) == 2:
             found = self._compare("", inputs[0], inputs[1])

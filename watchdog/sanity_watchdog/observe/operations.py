@@ -20,6 +20,11 @@ DIVIDES = frozenset((
     "div", "true_divide", "divide",
 ))
 SCALES = MULTIPLIES | DIVIDES
+TIMES = MULTIPLIES | {"__rmul__"}
+FACTORS = TIMES | DIVIDES
+FLIPS = frozenset((
+    "neg", "negative", "__neg__",
+))
 ADDS = frozenset((
     "add",
 ))

@@ -15,7 +15,7 @@ from .distances import squares
 from .loss_statistics import BINARY_LOSSES, DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples
-from .operations import CONVOLUTIONS, DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
+from .operations import CONVOLUTIONS, DIVIDES, FACTORS, FLIPS, SUBTRACTS, VIEWS
 from .run import Run
 from .site import user_line
 
@@ -24,8 +24,6 @@ KEEPS = VIEWS | {
     *("mean", "sum", "add", "__radd__", "cat", "stack", "relu", "leaky_relu", "softplus", "sigmoid", "tanh"),
     *("logsigmoid", "log_sigmoid", "log", "exp", "positive"),
 }
-FLIPS = ("neg", "negative", "__neg__")
-SCALES = MULTIPLIES | DIVIDES | {"__rmul__"}
 MOST = 16
 """Kinds of scores in a loss."""
 
@@ -156,7 +154,7 @@ class Rivals:
             first = name in ("sub", "subtract") and isinstance(args[0], Tensor) and args[0] is inputs[0]
             signs = [1] + [-1] * (len(known) - 1) if first else [-1, 1][: len(known)]
             found = _joined(_times(k or {}, sign) for k, sign in zip(known, signs, strict=True))
-        elif name in SCALES and len(inputs) == 1 and len(args) > 1 and (name not in DIVIDES or args[0] is inputs[0]):
+        elif name in FACTORS and len(inputs) == 1 and len(args) > 1 and (name not in DIVIDES or args[0] is inputs[0]):
             factor = next((a for a in args[:2] if isinstance(a, (int, float))), 0)
             found = _times(known[0] or {}, math.copysign(1.0, factor)) if factor else {}
         else:
@@ -176,7 +174,7 @@ class Rivals:
             gap = self._gaps.get(inputs[0]) or (score and (score, 0.0))
             if gap:
                 self._wanted.put(out, dict((gap,)))
-        elif name in ("mean", "sum", "stack", *ADDS) or (name in SCALES and len(inputs) == 1):
+        elif name in ("mean", "sum", "stack", *ADDS) or (name in FACTORS and len(inputs) == 1):
             wanted = [self._wanted.get(t) for t in inputs]
             if any(wanted):
                 self._wanted.put(out, _joined(w or {} for w in wanted))

@@ -24,7 +24,7 @@ from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .noise import Noise
-from .operations import VIEWS
+from .operations import DIVIDES, FACTORS, FLIPS, SUBTRACTS, TIMES, VIEWS
 from .penalties import Penalties
 from .site import user_line
 from .surrogates import Surrogates
@@ -38,9 +38,6 @@ KEEPS = VIEWS | {
     *("cat", "stack", "hstack", "diagonal", "diag", "trace"),
 }
 ADDS = ("add", "__radd__", "__iadd__")
-SUBTRACTS = ("sub", "subtract", "rsub", "__rsub__")
-FLIPS = ("neg", "negative", "__neg__")
-MULTIPLIES = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide")
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
 SQUASHES = ("softmax", "sigmoid")
@@ -201,9 +198,9 @@ class Signs:
             if name == "rsub":
                 left, right = ({}, known[:1]) if len(known) == 1 else (known[1], known[:1])
             return joined([left, *(times(k, -1) for k in right)])
-        if name in MULTIPLIES and len(args) > 1:
+        if name in FACTORS and len(args) > 1:
             whole = [i for i, k in enumerate(known) if k]
-            if len(whole) == 1 and (name not in ("div", "divide", "true_divide") or args[0] is inputs[whole[0]]):
+            if len(whole) == 1 and (name not in DIVIDES or args[0] is inputs[whole[0]]):
                 factors = [a for a in args[:2] if a is not inputs[whole[0]]]
                 return _weighed(known[whole[0]], factors[0]) if len(factors) == 1 else {}
         return {}
@@ -212,7 +209,7 @@ class Signs:
         """A logarithm of probabilities meets the labels: it is their likelihood from here on."""
         log = self._logs.get(inputs[0]) if inputs else None
         others = inputs[1:]
-        if log is None and name in MULTIPLIES and len(inputs) == 2:
+        if log is None and name in FACTORS and len(inputs) == 2:
             log, others = self._logs.get(inputs[1]), inputs[:1]
         if log is None:
             return
@@ -221,7 +218,7 @@ class Signs:
         if name == "__getitem__":
             chosen = log == PARTIAL and any(t.dtype == torch.bool for t in given)
             picks = chosen or (picks and _pairs_of_places(args[1]))
-        weighs = name in ("mul", "multiply", "__rmul__") and len(given) == len(others) == 1
+        weighs = name in TIMES and len(given) == len(others) == 1
         if picks or (weighs and _are_labels(given[0], "softmax" in log)):
             self._terms.put(out, {Term(log, user_line()): -1})
         elif name in VIEWS and not given:

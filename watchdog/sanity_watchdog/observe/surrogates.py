@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from .calls import Marks
-from .operations import MULTIPLIES, VIEWS
+from .operations import FLIPS, TIMES, VIEWS
 
 CLIPS = ("clamp", "clip")
 SMALLER, LARGER = ("min", "minimum"), ("max", "maximum")
@@ -24,7 +24,7 @@ class Surrogates:
         self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], out: Tensor
     ) -> int:
         """An operation has run: 1 for the larger of two such products, which is a loss; -1 for the smaller; else 0."""
-        if name in ("neg", "negative", "__neg__") and inputs:
+        if name in FLIPS and inputs:
             root, sign = self._root(inputs[0])
             self._roots.put(out, (root, -sign))
             product = self._products.get(inputs[0])
@@ -36,7 +36,7 @@ class Surrogates:
             return 0
         elif name in CLIPS and inputs and _is_around_one(args[1:], kwargs):
             self._clipped.put(out, self._root(inputs[0])[0])
-        elif name in MULTIPLIES or name == "__rmul__":
+        elif name in TIMES:
             self._multiply(inputs, out)
         elif name in SMALLER + LARGER and len(inputs) == 2:
             a, b = (self._products.get(t) for t in inputs)

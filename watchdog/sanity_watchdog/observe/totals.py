@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from .calls import Marks, Trace
-from .operations import DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
+from .operations import DIVIDES, FACTORS, SUBTRACTS, VIEWS
 
 ADDS = SUBTRACTS | {"add", "__radd__", "__iadd__"}
 
@@ -53,7 +53,7 @@ class Totals:
             return
         elif name in VIEWS:
             self._totals.put(out, parts[0])
-        elif name in MULTIPLIES | DIVIDES | {"__rmul__"} and len(args) > 1:
+        elif name in FACTORS and len(args) > 1:
             factor = math.prod(float(a) for a in args[:2] if not getattr(a, "requires_grad", False))
             divides = name in DIVIDES and factor and getattr(args[0], "requires_grad", False)
             if name not in DIVIDES or divides:
