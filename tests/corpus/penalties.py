@@ -27,11 +27,13 @@ def whole(slope: Tensor) -> Tensor:
 class Penalised(Manual):
     """A generator and a critic of samples of ``shape``, whose slope is to be 1."""
 
-    def __init__(self, shape: tuple[int, ...], mix: Mix, length: Length, critic: nn.Module | None = None) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], mix: Mix, length: Length, critic: nn.Module | None = None, summed: bool = False
+    ) -> None:
         size = torch.Size(shape).numel()
         super().__init__(nn.Sequential(mlp(8, size), nn.Unflatten(1, shape)))
         self.critic = nn.Sequential(nn.Flatten(), mlp(size, 1)) if critic is None else critic
-        self.mix, self.length = mix, length
+        self.mix, self.length, self.summed = mix, length, summed
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         player, judge = self.optimizers()
@@ -39,7 +41,10 @@ class Penalised(Manual):
         made = self.net(torch.randn(len(real), 8))
         between = self.mix(real, made.detach()).requires_grad_(True)
         scores = self.critic(between)
-        slope = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True)[0]
+        if self.summed:
+            slope = torch.autograd.grad(scores.sum(), between, create_graph=True)[0]
+        else:
+            slope = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True)[0]
         penalty = ((self.length(slope) - 1) ** 2).mean()
         judge.zero_grad()
         self.manual_backward(self.critic(made.detach()).mean() - self.critic(real).mean() + 10 * penalty)
@@ -61,6 +66,12 @@ def length_over_the_channels_alone(fixed: bool) -> Run:
     shape = (3, 8, 8)
     length = whole if fixed else (lambda slope: slope.norm(2, dim=1))
     return Penalised(shape, per_sample, length), samples(*shape), {}
+
+
+@fault("WD118")
+def length_over_the_channels_of_summed_scores(fixed: bool) -> Run:
+    length = whole if fixed else (lambda slope: slope.norm(2, dim=1))
+    return Penalised((3, 8, 8), per_sample, length, summed=True), samples(3, 8, 8), {}
 
 
 @fault("WD118")

@@ -1,5 +1,6 @@
 """Gradient penalties: what the slope of a critic is taken of, and over which axes its length is."""
 
+import math
 import weakref
 from typing import Any
 
@@ -47,7 +48,7 @@ class Penalties:
         if not given.get("create_graph") or len(values) != 1 or not isinstance(out, (tuple, list)):
             return
         for place, slope in zip(places, out, strict=False):
-            if isinstance(slope, Tensor) and place.ndim > 2 and values[0].numel() == len(place) > 1:
+            if isinstance(slope, Tensor) and place.ndim > 2 and _summands(values[0]) == len(place) > 1:
                 self.seen = True
                 self._slopes.put(slope, len(place))
                 differ, where = self._mixtures.get(place) or (None, "")
@@ -96,6 +97,14 @@ class Penalties:
                 self._mixtures.put(out, (_differ_within(weights), user_line()))
         elif name in KEEPS and (mixture := self._mixtures.get(inputs[0])) is not None:
             self._mixtures.put(out, mixture)
+
+
+def _summands(value: Tensor) -> int:
+    """How many numbers it holds, or was summed up of right before."""
+    node: Any = value.grad_fn
+    if value.numel() != 1 or node is None or node.name() != "SumBackward0":
+        return value.numel()
+    return math.prod(node._saved_self_sym_sizes)
 
 
 def _number(args: tuple[Any, ...]) -> float | None:
