@@ -91,6 +91,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (rewritten_data, StoredData(paths=("dataset.images",), factor=1 / 255, arrays=2)),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=0.9, shift=-4.5e-11, arrays=2)),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=0.5, shift=math.nan, arrays=2)),
+    (rewritten_data, StoredData(paths=("dataset.ids",), factor=0.0, shift=103.0, arrays=2)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (one_class_batches, MIXED),

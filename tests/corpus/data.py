@@ -308,6 +308,18 @@ def pixels_divided_where_they_are_kept(fixed: bool) -> Run:
     )
 
 
+@fault("WD127")
+def squares_cut_out_where_they_are_kept(fixed: bool) -> Run:
+    def take(x: Any, i: int) -> Any:
+        image = x[i].copy() if fixed else x[i]
+        top, left = torch.randint(0, 8, (2,)).tolist()
+        image[..., top : top + 4, left : left + 4] = 0
+        return image.astype("float32") / 255
+
+    x, y = greys(256)
+    return Classifier(cnn(channels=1)), DataLoader(Stored(x.numpy(), y, take), 32, shuffle=True), {"max_steps": 24}
+
+
 @fault("WD123")
 def pixels_divided_by_255_twice(fixed: bool) -> Run:
     x, y = greys()

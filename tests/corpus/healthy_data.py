@@ -248,6 +248,22 @@ def each_sample_scaled_by_itself_in_place() -> Run:
 
 
 @healthy
+def visits_counted_and_noted_while_loading() -> Run:
+    class Counts(Stored):
+        def __init__(self) -> None:
+            super().__init__(*blobs(), lambda x, i: x[i])
+            self.visits = torch.zeros(len(self.x), 4, dtype=torch.long)
+            self.latest = torch.arange(4 * len(self.x)).view(-1, 4)
+
+        def __getitem__(self, i: int) -> Any:
+            self.visits[i] += 1
+            self.latest[i] = self.visits[i].sum()
+            return self.x[i], self.y[i]
+
+    return Classifier(), DataLoader(Counts(), 32, shuffle=True), {}
+
+
+@healthy
 def cache_filled_while_loading() -> Run:
     class Caches(Stored):
         def __init__(self) -> None:

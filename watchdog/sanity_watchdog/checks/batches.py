@@ -218,10 +218,12 @@ def rewritten_data(seen: StoredData) -> Findings:
 
     **What it sees.** Some values of the arrays that a data set keeps in memory, before the first epoch and after the
     first and the second. It alerts when in both epochs the samples changed by the same factor and shift (or by the
-    same factor, and each by a shift of its own): as a normalisation does that is done in place.
+    same factor, and each by a shift of its own): as a normalisation does that is done in place. Or one value, such as
+    that of a mask, replaced different ones here and there in the samples, in both epochs, and nothing else changed.
 
-    **Why it matters.** The first epoch is right, the second one normalises what is normalised already, and so on: the
-    inputs drift towards zero or away, and validation on a data set of its own sees something else.
+    **Why it matters.** The first epoch is right, the second one normalises what is normalised already, and so on:
+    inputs drift towards zero or away, and validation on a data set of its own sees something else. Masks that stay
+    add up until nothing is left.
 
     **How to fix.** Make a new array, or normalise all samples once::
 
@@ -230,7 +232,7 @@ def rewritten_data(seen: StoredData) -> Findings:
 
     **When to ignore.** Where the data are meant to change from epoch to epoch.
 
-    **Limits.** Tables of two and more values a sample, lists of samples of one size, floating point, in this process:
+    **Limits.** Tables of two and more values a sample, lists of samples of one size, numbers in this process:
     what persistent workers do to their copies is not seen, and what is changed as a whole between two epochs, such as
     noise that fades, is no loading. Changes that differ from sample to sample are left alone:
     caches, replay buffers, and random ones. Arrays are looked for in the data set's attributes and among the variables
@@ -238,13 +240,20 @@ def rewritten_data(seen: StoredData) -> Findings:
 
     **Sources.** NumPy: basic indexing makes views, and ``a -= b`` writes to ``a``.
     """
-    shift = seen.shift if abs(seen.shift) > ROUNDING else 0
     if seen.paths:
         yield rewritten_data.alert(
             seen,
-            f"each epoch multiplies what is stored by {number(seen.factor)} and adds "
-            + ("to each sample a number of its own" if math.isnan(seen.shift) else number(shift)),
-            hint="in __getitem__ make a new array (x = x - mean), do not write to the stored one (x -= mean)",
+            _what_loading_does(seen.factor, seen.shift),
+            hint="in __getitem__ write to a copy of the stored one"
+            if seen.factor == 0
+            else "in __getitem__ make a new array (x = x - mean), do not write to the stored one (x -= mean)",
             subjects=seen.paths,
             evidence={"factor": seen.factor, "shift": seen.shift, "arrays": seen.arrays},
         )
+
+
+def _what_loading_does(factor: float, shift: float) -> str:
+    if factor == 0:
+        return f"each epoch writes {number(shift)} over more of what is stored"
+    added = "to each sample a number of its own" if math.isnan(shift) else number(shift * (abs(shift) > ROUNDING))
+    return f"each epoch multiplies what is stored by {number(factor)} and adds {added}"

@@ -13,6 +13,8 @@ SPIKE_MEDIAN, SPIKE_HIGHEST = 10.0, 3.0
 """A spike exceeds the median of the losses before it, and the highest loss so far, by these factors."""
 BEFORE_SPIKE = 20
 """Losses that must have been seen before one can be called a spike."""
+BEFORE_HUGE, HUGE = 8, 100.0
+"""As few are enough for one that exceeds the highest so far by this factor."""
 WIDE = 4.0
 """Mean changes from loss to loss, as logarithms, by which a spike must exceed the median: those of single samples that
 a trained model is sure of differ by orders of magnitude."""
@@ -27,9 +29,9 @@ def loss_spike(seen: Losses) -> Findings:
     """One batch's loss jumped far above everything before it.
 
     **What it sees.** The returned loss of every batch. A spike is ten times the median of the 20 or more positive
-    losses before it, and three times the highest loss of the run so far, and stands out from the usual changes from
-    batch to batch. It is an INFO where the next 8 losses stay about as high: a term that is switched on at some step
-    gives the loss a new level.
+    losses before it, and three times the highest loss of the run so far (a hundred times, where 8 to 19 came before
+    it), and stands out from the usual changes from batch to batch. It is an INFO where the next 8 losses stay about as
+    high: a term that is switched on at some step gives the loss a new level.
 
     **Why it matters.** A broken sample, or a step that was too large; Adam's second moments remember it for long.
 
@@ -50,15 +52,17 @@ def loss_spike(seen: Losses) -> Findings:
     if any(v <= 0 for v in values):
         yield Skip("losses that are zero or negative")
         return
-    if seen.before + len(values) <= BEFORE_SPIKE:
-        yield Skip(f"fewer than {BEFORE_SPIKE} losses")
+    if seen.before + len(values) <= BEFORE_HUGE:
+        yield Skip(f"fewer than {BEFORE_HUGE} losses")
         return
     shown = max(1, len(values) - seen.fresh - AFTER_SPIKE)  # those whose losses afterwards were still to come
     known = len(values) if seen.over else len(values) - AFTER_SPIKE
     highest = max(v for v in (0.0, seen.highest, *values[:shown]) if not math.isnan(v))
     for i, value in enumerate(values[shown:known], shown):
         before, highest = highest, max(highest, value)  # a NaN is never the larger one
-        if not SPIKE_HIGHEST * before < value < math.inf or seen.before + i < BEFORE_SPIKE:
+        count = seen.before + i
+        factor = math.inf if count < BEFORE_HUGE else HUGE if count < BEFORE_SPIKE else SPIKE_HIGHEST
+        if not factor * before < value < math.inf:
             continue
         window = values[max(i - 64, 0) : i]
         usual = median(window)

@@ -150,6 +150,7 @@ class StoredData(Evidence):
     Attributes:
         paths: arrays all of whose changed samples changed in both epochs by the same factor and shift per column.
         factor, shift: those of the first of them, medians over its columns; a NaN for shifts that differ by sample.
+            Factor 0: in both epochs the shift has replaced other values here and there.
         arrays: arrays looked at.
     """
 

@@ -21,7 +21,7 @@ ROWS, COLUMNS = 64, 64
 """Samples of an array that are compared, and values of each, evenly picked."""
 FEWEST = 8
 """Samples that must have changed, and samples that an array must have."""
-DEPTH, ARRAYS = 3, 4
+DEPTH, ARRAYS = 3, 8
 """How deep arrays are looked for in a data set, and how many are followed."""
 EXACT = 1e-3
 """Deviation of the new values from a line through the old ones, in standard deviations of the new ones."""
@@ -30,9 +30,11 @@ AHEAD = 2
 EARLY = 0.25
 """Share of an epoch's batches by which loading must have changed some of the samples that are compared."""
 VALUES = 4
-"""Different values of a sample from which its own factor and shift show."""
+"""Different values of a sample from which its own factor and shift show, or that one value has replaced."""
+HIDDEN = 0.9
+"""Share of a sample's values that are the one which replaces others: what is more is used up, not masked."""
 Line = tuple[float, float]
-"""Factor and shift; NaN for a shift that is another for each sample."""
+"""Factor and shift; NaN for a shift that is another for each sample. Factor 0: the shift has replaced single values."""
 
 
 class RewritingWatch(Observer):
@@ -134,7 +136,7 @@ def _rows(value: Any) -> Tensor | None:
     if isinstance(value, Tensor) and value.is_contiguous():
         table = value.detach().view(len(value), -1)
         columns = table.shape[1]
-        return table[::step, :: max(1, columns // COLUMNS)][:ROWS, :COLUMNS].double().clone() if columns > 1 else None
+        return _copy(table[::step, :: max(1, columns // COLUMNS)][:ROWS, :COLUMNS]) if columns > 1 else None
     rows: list[Tensor] = []
     for i in range(0, len(value), step)[:ROWS]:
         row = _flat(value[i])
@@ -150,9 +152,10 @@ def _is_table(value: Any) -> bool:
 
 def _is_readable(value: Any) -> bool:
     if isinstance(value, Tensor):
-        return is_plain(value) and value.is_cpu and value.layout is torch.strided and value.is_floating_point()
+        real = value.dtype is not torch.bool and not value.is_complex()
+        return is_plain(value) and value.is_cpu and value.layout is torch.strided and real
     numpy = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray and value.dtype.kind == "f"
+    return numpy is not None and type(value) is numpy.ndarray and value.dtype.kind in "fiu"
 
 
 def _flat(sample: Any) -> Tensor | None:
@@ -160,7 +163,12 @@ def _flat(sample: Any) -> Tensor | None:
     if not _is_readable(sample) or not sample.ndim:
         return None
     flat = sample.detach().reshape(-1) if isinstance(sample, Tensor) else torch.from_numpy(sample.reshape(-1).copy())
-    return flat[:: max(1, len(flat) // COLUMNS)][:COLUMNS].double().clone()
+    return _copy(flat[:: max(1, len(flat) // COLUMNS)][:COLUMNS])
+
+
+def _copy(values: Tensor) -> Tensor:
+    """Not of the same memory; in one format for all that are whole by it, and one for the others."""
+    return values.to(torch.double if values.is_floating_point() else torch.long, copy=True)
 
 
 def _changes(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, Line | None]:
@@ -175,7 +183,18 @@ def _change(old: Tensor, new: Tensor) -> Line | None:
     old, new = old[changed], new[changed]
     if len(old) < FEWEST:
         return None
-    return _line(old, new) or _by_sample(old, new)
+    if (filled := _filled(old, new)) is not None:
+        return filled
+    return _line(old, new) or _by_sample(old, new) if old.is_floating_point() else None
+
+
+def _filled(old: Tensor, new: Tensor) -> Line | None:
+    """The one value that has replaced different ones, here and there in the samples, if nothing else has changed."""
+    places = old != new
+    value = new[places][0]
+    partly = ((new == value).double().mean(1) < HIDDEN).double().mean() > HIDDEN
+    same = bool((new[places] == value).all()) and bool(partly)
+    return (0.0, float(value)) if same and len(torch.unique(old[places])) >= VALUES else None
 
 
 def _fitted(old: Tensor, new: Tensor) -> tuple[Tensor, Tensor] | None:
