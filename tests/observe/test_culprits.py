@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from sanity_watchdog.alerts import Alert
 from sanity_watchdog.observe.culprits import Culprits
+from sanity_watchdog.observe.operation import Operation
 from tests.runs import Classifier, Manual, loader, watched
 
 
@@ -99,13 +100,16 @@ def test_a_line_of_a_function_is_the_users() -> None:
 def test_infinity_that_does_no_harm_and_what_came_in_broken_are_no_culprits() -> None:
     zero, nan, masked_scores = torch.zeros(3), torch.tensor([1.0, torch.nan]), torch.tensor([[-torch.inf, 1.0]])
     culprits = Culprits()
-    culprits.note("softmax", [masked_scores], masked_scores.softmax(1))
-    culprits.note("log_softmax", [masked_scores], masked_scores.log_softmax(1))
-    culprits.note("exp", [nan], nan.exp())
-    culprits.note("add", [zero], zero / zero)
-    culprits.note("exp_", [zero], zero)
+    for function, args, out in (
+        (torch.softmax, (masked_scores, 1), masked_scores.softmax(1)),
+        (torch.log_softmax, (masked_scores, 1), masked_scores.log_softmax(1)),
+        (torch.exp, (nan,), nan.exp()),
+        (torch.add, (zero, 1), zero / zero),
+        (torch.exp_, (zero,), zero),
+    ):
+        culprits.follow(Operation(function, args, {}, out))
     assert culprits.first() is None
-    culprits.note("div", [torch.ones(3), zero], torch.ones(3) / zero)
+    culprits.follow(Operation(torch.div, (torch.ones(3), zero), {}, torch.ones(3) / zero))
     found = culprits.first()
     assert found is not None
     assert (found.operation, found.low) == ("div", 0)

@@ -35,8 +35,8 @@ LOSSES: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], bool]] = {
 @pytest.mark.parametrize("name", LOSSES)
 def test_idle_terms(name: str) -> None:
     loss, idle = LOSSES[name]
-    signs, out = followed(loss)
-    assert bool(signs.idle.of(out)) is idle
+    followers, out = followed(loss)
+    assert bool(followers.idle.of(out)) is idle
 
 
 def test_the_cut_is_named() -> None:
@@ -45,6 +45,6 @@ def test_the_cut_is_named() -> None:
             beside = F.mse_loss(z * 2, v)
         return main(z, y) + beside
 
-    signs, out = followed(loss)
-    (term,) = signs.idle.of(out)
+    followers, out = followed(loss)
+    (term,) = followers.idle.of(out)
     assert (term.function, term.cut.operation) == ("mse_loss", "no_grad")

@@ -37,5 +37,5 @@ def test_products(name: str) -> None:
     with FollowingMode(inside, Lineage(trace, (), True)):
         out = make(z)
     inside.tell()
-    assert trace.lengths is not None
-    assert bool(trace.lengths.across(out)) is across
+    assert trace.followers is not None
+    assert bool(trace.followers.lengths.across(out)) is across

@@ -35,8 +35,8 @@ HALVES: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], bool]] = {
 @pytest.mark.parametrize("name", HALVES)
 def test_log_scales(name: str) -> None:
     loss, wrong = HALVES[name]
-    signs, out = followed(lambda z, y, v: loss(z[:, :2] - v[:, :2], z[:, 2:4]).sum(1).mean())
-    assert bool(signs.falling(out)) is wrong
+    followers, out = followed(lambda z, y, v: loss(z[:, :2] - v[:, :2], z[:, 2:4]).sum(1).mean())
+    assert bool(followers.scales.falling(out)) is wrong
 
 
 def surrogate(choice: str, low: float = 0.8, high: float = 1.2, apart: bool = False) -> Callable[..., Tensor]:
@@ -63,5 +63,5 @@ def surrogate(choice: str, low: float = 0.8, high: float = 1.2, apart: bool = Fa
     ],
 )
 def test_surrogates(loss: Callable[..., Tensor], wrong: bool) -> None:
-    signs, out = followed(loss)
-    assert [t.function for t in signs.wrong(out)] == ["clipped surrogate"] * wrong
+    followers, out = followed(loss)
+    assert [t.function for t in followers.signs.wrong(out)] == ["clipped surrogate"] * wrong

@@ -9,7 +9,7 @@ import torch.distributions as D
 import torch.nn.functional as F
 from torch import Tensor
 
-from sanity_watchdog.observe.signs import Signs
+from sanity_watchdog.observe.followers import Followers
 
 from .test_signs import followed
 
@@ -53,11 +53,11 @@ def away(v: Tensor, noise: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", TARGETS)
 def test_targets_of_noise(name: str) -> None:
     loss, unseen = TARGETS[name]
-    signs, _ = followed(lambda z, y, v: loss(z, v))
-    assert bool(signs.noise.unseen()) is unseen
+    followers, _ = followed(lambda z, y, v: loss(z, v))
+    assert bool(followers.noise.unseen()) is unseen
 
 
-def coded(draw: Callable[[Tensor, Tensor], Any]) -> Signs:
+def coded(draw: Callable[[Tensor, Tensor], Any]) -> Followers:
     def loss(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
         mean, s = z[:, :2], z[:, 2:4]
         found = draw(mean, s)

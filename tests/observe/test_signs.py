@@ -11,23 +11,24 @@ from torch import Tensor
 
 from sanity_watchdog.observe.calls import Trace
 from sanity_watchdog.observe.distributions import likelihoods
+from sanity_watchdog.observe.followers import Followers
 from sanity_watchdog.observe.intercept import FollowingMode, Interception
 from sanity_watchdog.observe.lineage import Lineage
-from sanity_watchdog.observe.signs import Signs
 
 P = torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
 Z, Y, V = torch.randn(8, 5), torch.randint(0, 5, (8,)), torch.randn(8, 5)
 
 
-def followed(loss: Callable[..., Tensor]) -> tuple[Signs, Tensor]:
+def followed(loss: Callable[..., Tensor]) -> tuple[Followers, Tensor]:
     z, y, v = Z.clone().requires_grad_(), Y.clone(), V.clone()
     trace = Trace(followed=True)
     inside = Interception(trace, lambda call: None, 0)
-    lineage = Lineage(trace, (y, v), True)
-    with likelihoods(inside, lineage.signs), FollowingMode(inside, lineage):
+    mode, followers = FollowingMode(inside, Lineage(trace, (y, v), True)), trace.followers
+    assert followers is not None
+    with likelihoods(inside, followers), mode:
         out = loss(z, y, v)
     inside.tell()
-    return lineage.signs, out
+    return followers, out
 
 
 def picked(z: Tensor, y: Tensor) -> Tensor:
@@ -113,8 +114,8 @@ LOSSES: dict[str, tuple[Callable[..., Any], list[int]]] = {
 def test_signs(name: str) -> None:
     torch.manual_seed(0)
     loss, expected = LOSSES[name]
-    signs, out = followed(loss)
-    assert list(signs.of(out).values()) == expected
+    followers, out = followed(loss)
+    assert list(followers.signs.of(out).values()) == expected
 
 
 def entropy_bonus(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
@@ -125,9 +126,9 @@ def entropy_bonus(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
 def test_weights_targets_of_ones_own_and_other_uses_leave_a_doubt() -> None:
     doubtful = (LOSSES[n][0] for n in ("doubtful weights", "own target", "of another"))
     for loss in (*doubtful, entropy_bonus, lambda z, y, v: (z * v).mean() - (z - v).square().mean()):
-        signs, out = followed(loss)
-        assert list(signs.of(out).values()) == [-1]
-        assert not signs.wrong(out)
+        followers, out = followed(loss)
+        assert list(followers.signs.of(out).values()) == [-1]
+        assert not followers.signs.wrong(out)
 
 
 WRONG = ("minus", "from one", "of a penalty", "stack", "gather", "one hot", "normal", "minus a square", "absolute")
@@ -135,14 +136,14 @@ WRONG = ("minus", "from one", "of a penalty", "stack", "gather", "one hot", "nor
 
 @pytest.mark.parametrize("name", [*WRONG, "pinball of the smaller", "partial likelihood"])
 def test_wrong_signs(name: str) -> None:
-    signs, out = followed(LOSSES[name][0])
-    assert signs.wrong(out) == list(signs.of(out))
+    followers, out = followed(LOSSES[name][0])
+    assert followers.signs.wrong(out) == list(followers.signs.of(out))
 
 
 @pytest.mark.parametrize("name", ["plain", "difference", "cancelled", "gather, minus"])
 def test_right_signs(name: str) -> None:
-    signs, out = followed(LOSSES[name][0])
-    assert not signs.wrong(out)
+    followers, out = followed(LOSSES[name][0])
+    assert not followers.signs.wrong(out)
 
 
 def test_distributions_are_left_as_they_were() -> None:
@@ -152,8 +153,10 @@ def test_distributions_are_left_as_they_were() -> None:
 
     kinds = (D.Normal, D.Categorical, D.MixtureSameFamily, Own)
     before = [vars(kind)["log_prob"] for kind in kinds]
-    lineage = Lineage(Trace(), (), True)
-    scope = likelihoods(Interception(Trace(), lambda call: None, 0), lineage.signs)
+    trace = Trace()
+    Lineage(trace, (), True)
+    assert trace.followers is not None
+    scope = likelihoods(Interception(trace, lambda call: None, 0), trace.followers)
     during = []
 
     def fails() -> None:
@@ -190,9 +193,9 @@ def test_the_divergence_of_a_gaussian_is_known_by_its_algebra(name: str, sign: i
     def loss(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
         return F.mse_loss(z, v) + sign * DIVERGENCES[name](*gaussian(z)).mean()
 
-    signs, out = followed(loss)
-    assert sorted(signs.of(out).values()) == sorted([1, sign])
-    assert [t.divergence for t in signs.wrong(out)] == [True] * (sign < 0)
+    followers, out = followed(loss)
+    assert sorted(followers.signs.of(out).values()) == sorted([1, sign])
+    assert [t.divergence for t in followers.signs.wrong(out)] == [True] * (sign < 0)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +212,8 @@ def test_the_divergence_of_a_gaussian_is_known_by_its_algebra(name: str, sign: i
     ],
 )
 def test_what_is_no_divergence_is_not_taken_for_one(loss: Callable[[Tensor, Tensor], Tensor]) -> None:
-    signs, out = followed(lambda z, y, v: loss(*gaussian(z)))
-    assert not signs.of(out)
+    followers, out = followed(lambda z, y, v: loss(*gaussian(z)))
+    assert not followers.signs.of(out)
 
 
 def units(*several: Tensor) -> list[Tensor]:
@@ -259,8 +262,8 @@ def pulls(of: Callable[[Tensor, Tensor], Tensor]) -> bool:
         weight = torch.eye(5, requires_grad=True)
         return 1 - of(v @ weight, (2 * v) @ weight)
 
-    signs, out = followed(loss)
-    return bool(signs.pulled(out))
+    followers, out = followed(loss)
+    return bool(followers.signs.pulled(out))
 
 
 @pytest.mark.parametrize("name", PULLING)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from sanity_watchdog.observe.operation import Operation
 from sanity_watchdog.observe.suspects import RESHAPED, suspects
 
 Shape = tuple[int, ...]
@@ -31,6 +32,7 @@ SHAPES: dict[str, tuple[Shape, Shape, bool]] = {
 def test_axes_joined_or_split_across_another_are_told(case: str) -> None:
     old, new, told = SHAPES[case]
     given = torch.zeros(old)
-    found = [s for s in suspects("view", (given, new), {}, given.view(new), 8) if s.kind == RESHAPED]
+    op = Operation(torch.Tensor.view, (given, new), {}, given.view(new))
+    found = [s for s in suspects(op, 8) if s.kind == RESHAPED]
     assert bool(found) is told
     assert not told or found[0].shapes == (old, new)

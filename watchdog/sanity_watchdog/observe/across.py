@@ -9,6 +9,7 @@ from ..evidence.losses import AcrossLoss
 from .calls import Marks
 from .first_loss import FirstLossObserver
 from .moment import Moment
+from .operation import Operation
 from .operations import MULTIPLIES, VIEWS
 from .site import user_line
 
@@ -47,39 +48,31 @@ class Across:
         self._samples = samples
         self._shared: Marks[_Shared] = Marks()
 
-    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """One operation on values made from the batch."""
-        if self.found or not out.requires_grad or not args or not isinstance(args[0], Tensor):
+        if self.found or not op.out.requires_grad or op.first is None:
             return
-        if name in SOFTMAXES:
-            self._begin(name, args, kwargs, out)
+        if op.name in SOFTMAXES:
+            self._begin(op)
             return
-        given = [a for a in args if isinstance(a, Tensor)]
-        source = next((t for t in given if self._shared.get(t) is not None), None)
+        source = next((a for a in op.args if isinstance(a, Tensor) and self._shared.get(a) is not None), None)
         shared = None if source is None else self._shared.get(source)
         if source is not None and shared is not None:
-            self._go_on(name, args, kwargs, source, given, shared, out)
+            self._go_on(op, source, shared)
 
-    def _begin(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        axis = kwargs.get("dim", next((a for a in args[1:] if type(a) is int), None))
+    def _begin(self, op: Operation) -> None:
+        out = op.out
+        axis = op.kwargs.get("dim", next((a for a in op.args[1:] if type(a) is int), None))
         axis = (0 if out.ndim in (0, 1, 3) else 1) if axis is None else axis
         if out.ndim < 2 or not isinstance(axis, int) or list(out.shape).count(self._samples) != 1:
             return
         axis %= out.ndim
         if out.shape[axis] == self._samples > 1 and max(out.shape[:axis] + out.shape[axis + 1 :]) > 1:
-            self._shared.put(out, _Shared(user_line(), axis, name == "log_softmax"))
+            self._shared.put(out, _Shared(user_line(), axis, op.name == "log_softmax"))
 
-    def _go_on(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        source: Tensor,
-        given: list[Tensor],
-        shared: _Shared,
-        out: Tensor,
-    ) -> None:
-        after = None
+    def _go_on(self, op: Operation, source: Tensor, shared: _Shared) -> None:
+        name, out, after = op.name, op.out, None
+        given = [a for a in op.args if isinstance(a, Tensor)]
         if name in LOGS:
             after = replace(shared, log=True)
         elif name in KEEPS and len(given) == 1 and (shared.picked or out.shape == source.shape):
@@ -89,7 +82,7 @@ class Across:
         elif name in MULTIPLIES and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
             other = given[1] if given[0] is source else given[0]
             after = None if other.requires_grad else replace(shared, weighed=True)
-        elif _takes(name, args, kwargs, source, shared):
+        elif _takes(op, source, shared):
             after = replace(shared, weighed=True, picked=True)
         if after is None:
             return
@@ -98,8 +91,9 @@ class Across:
             self.found = after.where
 
 
-def _takes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], source: Tensor, shared: _Shared) -> bool:
+def _takes(op: Operation, source: Tensor, shared: _Shared) -> bool:
     """Does it pick from, or sum up what was weighed, over another axis than the samples' alone?"""
+    name, args = op.name, op.args
     if args[0] is not source:
         return False
     if name == "__getitem__" and source.ndim == 2 and shared.axis == 0:
@@ -107,7 +101,7 @@ def _takes(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], source: Ten
         return isinstance(places, tuple) and len(places) == 2 and all(_are_numbers(p, len(source)) for p in places)
     if name not in ("gather", "take_along_dim") and not (name in SUMS and shared.weighed):
         return False
-    axis = kwargs.get("dim", next((a for a in args[1:] if not isinstance(a, Tensor)), None))
+    axis = op.kwargs.get("dim", next((a for a in args[1:] if not isinstance(a, Tensor)), None))
     axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
     return type(axis) is int and axis % source.ndim != shared.axis and source.shape[axis] > 1
 

@@ -10,6 +10,7 @@ from .across import Across
 from .calls import Marks, Trace
 from .facts import Fact
 from .observer import is_plain
+from .operation import Operation
 from .operations import ADDS, VIEWS
 from .recurring import Recurring
 from .site import user_line
@@ -57,38 +58,38 @@ class Attending:
         self._masks: list[tuple[str, Tensor, list[Tensor]]] = []
         self._open: list[tuple[str, list[Tensor]]] = []
 
-    def follow(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, first: Fact, trace: Trace
-    ) -> None:
-        """One operation of the step of ``trace``, whose first argument is known to be ``first``."""
-        self.together.follow(name, args, out)
-        self.weighing.follow(name, args, kwargs, out)
-        self.across.follow(name, args, kwargs, out)
-        given = args[0] if args and isinstance(args[0], Tensor) else None
+    def follow(self, op: Operation, facts: list[Fact], trace: Trace) -> None:
+        """One operation of the step of ``trace``, of whose inputs the ``facts`` are known."""
+        self.together.follow(op)
+        self.weighing.follow(op)
+        self.across.follow(op)
+        self.recurring.follow(op, [f.rows for f in facts])
+        name, args, out, given = op.name, op.args, op.out, op.first
         if given is None:
             return
+        first = facts[0]
         if name in ("view", "reshape") and out.ndim == 2 and given.ndim == 3 and self.states.get(given):
             self.torn = self.torn or (user_line() if len(out) == given.shape[1] != len(given) > 1 else "")
         if name in ADDS and len(args) > 1 and not self.placed:
             self._note_positions(given, args[1])
         if name in (ATTENTION, FUSED):
-            padding = kwargs.get("key_padding_mask")
-            mask = kwargs.get("attn_mask", args[3] if name == FUSED and len(args) > 3 else None)
+            padding = op.kwargs.get("key_padding_mask")
+            mask = op.argument("attn_mask", 3) if name == FUSED else op.kwargs.get("attn_mask")
             if name == ATTENTION:
                 self._note_mask(padding, trace.ids)
             else:
                 self._note_hidden(mask, trace.ids)
-            if padding is None and mask is None and out.requires_grad and not keeps_order(name, args, kwargs):
-                self._note_open(name, args[1] if len(args) > 1 else kwargs.get("key"), trace.ids)
+            if padding is None and mask is None and out.requires_grad and not keeps_order(op):
+                self._note_open(name, op.argument("key", 1), trace.ids)
         elif name == "softmax" and out.ndim > 2 and out.shape[-1] > 1:
-            if kwargs.get("dim", args[1] if len(args) > 1 else None) in (-1, out.ndim - 1):
+            if op.argument("dim", 1) in (-1, out.ndim - 1):
                 self._note_hidden(given, trace.ids)
         elif name == "softmax" and first.is_raw and given.ndim > 2 and given.shape[-1] == 1:
-            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            axis = op.argument("dim", 1)
             if axis in (-1, given.ndim - 1) and first.head is not None and len(first.head) == 1:
                 self._weights[id(out)] = out, user_line()
         elif self._weights and not self.lone:
-            self._weigh(name, args, kwargs, out)
+            self._weigh(op)
 
     def counts(self, ids: Any, out: Tensor) -> None:
         """Rows of a table that no data of the batch has chosen."""
@@ -122,7 +123,8 @@ class Attending:
         whole = table.shape[-1] == width and cut.shape[1:] == (1, width) and cut.is_contiguous()
         return whole and len(cut) == samples == self._drawn not in (1, length) and length <= positions > samples
 
-    def _weigh(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def _weigh(self, op: Operation) -> None:
+        name, args, out = op.name, op.args, op.out
         where = next((w[1] for a in args if (w := self._weights.get(id(a))) is not None and w[0] is a), "")
         if not where:
             return
@@ -131,7 +133,7 @@ class Attending:
         elif name in CONTRACTIONS and args[0].shape[-1] > 1:
             self.lone = where
         elif name == "sum":
-            axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+            axis = op.argument("dim", 1)
             if isinstance(axis, int) and args[0].shape[axis] > 1 and args[0].shape[-1] > 1:
                 self.lone = where
 

@@ -15,16 +15,12 @@ from torch import Tensor
 from ..evidence.broadcasts import Spread
 from ..evidence.detached import Cut
 from ..evidence.losses import Origin
-from .layout import Call
-from .suspects import Seen
 
 if TYPE_CHECKING:
     from .attending import Attending
-    from .culprits import Culprits
-    from .lengths import Lengths
-    from .penalties import Penalties
-    from .rivals import Rivals
-    from .totals import Totals
+    from .followers import Followers
+    from .operation import Operation
+    from .suspects import Seen
 
 Fact = TypeVar("Fact")
 
@@ -109,20 +105,17 @@ class Frontier:
     """A tensor in which data of the batch first met something that has a gradient.
 
     Attributes:
-        tensor: the result, with its place in the graph.
+        operation: the call, such as of ``linear`` or ``conv2d``, with the result and so its place in the graph.
         ids: the integer tensor that an embedding looked up, None elsewhere.
         where: the user's line.
-        operation: the function, such as ``linear`` or ``conv2d``. data: the largest tensor with data that it took.
-        call: the function, its arguments by place and by name, and which of its results this is.
+        data: the largest tensor with data that it took.
         rows: layout of the samples in ``data``, where it is known.
     """
 
-    tensor: Tensor
+    operation: "Operation"
     ids: Tensor | None
     where: str
-    operation: str
     data: Tensor
-    call: Call | None = None
     rows: Tensor | None = None
 
 
@@ -145,17 +138,12 @@ class Trace:
         suspects: operations that often let positions or samples see each other by mistake.
         drops: calls of dropout functions in training: function, probability, the user's line.
         dropped: a layer's scores that dropout put to zero, and views of them: share and line.
-        attending: what attention shows, where it is watched.
+        followers: who follows the operations of a training step. attending: what attention shows.
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
-        culprits: operations that can make NaN or infinity of finite numbers, where they are watched.
         probed: did data that want a gradient themselves, such as perturbed copies, meet parameters?
         distils: did a network's own answers weigh log-probabilities?
-        totals: how numbers were summed up, where it is watched.
-        lengths: along which axes vectors have length one, where it is watched.
-        rivals: scores of one player for what another makes, where it is watched.
-        penalties: slopes of critics, where they are watched.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
@@ -174,19 +162,15 @@ class Trace:
     spreads: list[Spread] = field(default_factory=list)
     causal: bool = False
     looks_ahead: bool | None = None
-    suspects: list[Seen] = field(default_factory=list)
+    suspects: "list[Seen]" = field(default_factory=list)
     drops: set[tuple[str, float, str]] = field(default_factory=set)
+    followers: "Followers | None" = None
     attending: "Attending | None" = None
     read: Cut | None = None
     left: bool = False
     drawn_at: str = ""
-    culprits: "Culprits | None" = None
     probed: bool = False
     distils: bool = False
-    totals: "Totals | None" = None
-    lengths: "Lengths | None" = None
-    rivals: "Rivals | None" = None
-    penalties: "Penalties | None" = None
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     unused: tuple[str, str, bool] | None = None
@@ -208,14 +192,9 @@ class Trace:
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()
-        self.culprits = self.attending = self.totals = self.lengths = self.rivals = self.penalties = None
+        self.followers = self.attending = None
         self.cuts = Marks()
         self.known = Marks()
-
-
-def inputs_of(call: Call) -> list[Tensor]:
-    """Tensors among its arguments, also those in lists."""
-    return [t for a in (*call[1], *call[2].values()) for t in tensors_of(a, 1)]
 
 
 def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:

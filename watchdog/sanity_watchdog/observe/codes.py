@@ -8,6 +8,7 @@ from torch import Tensor
 
 from .calls import Marks
 from .gaussians import LEARNED, Atom, Form, Gaussians, variance_of
+from .operation import Operation
 from .operations import DIVIDES, LAYERS, MULTIPLIES, RECURRENT, RESHAPES, SUBTRACTS
 from .site import user_line
 
@@ -64,8 +65,9 @@ class Codes:
         if code is not None:
             code.scored = True
 
-    def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         if name == "normal" and len(inputs) >= 2 and any(self._means_of(t) for t in inputs[:2]):
             self._draw(self._means_of(inputs[0]), out)
         elif name in ALIKE and inputs:

@@ -99,7 +99,7 @@ def _owner(call: LossCall, index: Index) -> int | None:
 
 def _by_sample(place: Frontier, mass: Tensor, samples: int) -> Tensor | None:
     """Largest influence of each sample's data, ``(samples,)`` on the host."""
-    rows, shape, name = place.rows, place.data.shape, place.operation
+    rows, shape, name = place.rows, place.data.shape, place.operation.name
     if rows is None or rows.ndim != len(shape):
         return None
     if name == "embedding" and mass.shape[:-1] == shape:
@@ -108,9 +108,9 @@ def _by_sample(place: Frontier, mass: Tensor, samples: int) -> Tensor | None:
         mass = mass.amax(-1, keepdim=True).expand(shape)
     elif name in CONVOLUTIONS and len(mass) == shape[0]:
         mass = mass.flatten(1).amax(1).reshape(-1, *[1] * (len(shape) - 1)).expand(shape)
-    elif name in RECURRENT and place.call is not None and len(shape) == 3 and len(place.call[1]) > BATCH_FIRST:
-        given = 0 if place.call[1][BATCH_FIRST] else 1
-        axis = 1 if place.call[3] else given
+    elif name in RECURRENT and len(shape) == 3 and len(place.operation.args) > BATCH_FIRST:
+        given = 0 if place.operation.args[BATCH_FIRST] else 1
+        axis = 1 if place.operation.index else given
         if mass.shape[axis] != shape[given]:
             return None
         each = mass.movedim(axis, 0).flatten(1).amax(1)

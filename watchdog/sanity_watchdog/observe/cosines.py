@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .calls import LossCall, Marks
+from .operation import Operation
 from .operations import DIVIDES, MULTIPLIES, NORMS, VIEWS
 
 CONTRACTS = MULTIPLIES | {"matmul", "mm", "bmm", "linear", "einsum", "dot", "inner", "vdot", "vecdot", "linalg_vecdot"}
@@ -26,8 +27,9 @@ class Cosines:
         self._open: Marks[int] = Marks()
         self._lengths: Marks[int] = Marks()
 
-    def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> bool:
+    def follow(self, op: Operation) -> bool:
         """An operation has run: is its result such a cosine, or what sums up to one?"""
+        name, inputs, out = op.name, op.inputs, op.out
         if name in NORMS and inputs:
             self._lengths.put(out, 1)
         elif len(inputs) == 1:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..evidence.progress import Culprit
 from .observer import is_plain
+from .operation import Operation
 from .site import user_line
 
 DIVIDES = frozenset(("div", "divide", "true_divide", "__rdiv__", "__rtruediv__", "reciprocal"))
@@ -32,8 +33,9 @@ class Culprits:
     def __init__(self) -> None:
         self._seen: list[tuple[str, str, Tensor]] = []
 
-    def note(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
-        """``name`` has made ``out`` from ``inputs``."""
+    def follow(self, op: Operation) -> None:
+        """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         half = out.dtype is torch.float16
         if not (name in WATCHED or half) or not inputs or len(self._seen) >= MOST:
             return

@@ -86,7 +86,7 @@ class DependenceWatch(FirstLossObserver):
         reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
         if reason:
             return Dependence(reason=reason, **tags)
-        ends = {f.tensor.grad_fn for f in trace.frontier}
+        ends = {f.operation.out.grad_fn for f in trace.frontier}
         if ends.isdisjoint(behind):
             if call.name in REGRESSING or trace.probed:  # such as features of what a generator makes
                 return Dependence(**told)
@@ -110,7 +110,8 @@ class DependenceWatch(FirstLossObserver):
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
     def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: str) -> dict[str, Any]:
-        reached = [f for f in trace.frontier if f.tensor.grad_fn in behind and f.data.numel() and f.tensor.numel()]
+        ends = [f for f in trace.frontier if f.operation.out.grad_fn in behind]
+        reached = [f for f in ends if f.data.numel() and f.operation.out.numel()]
         row = row_of(call, reached, samples)
         gradients = _gradients(call.input[row.index], reached)
         found: dict[str, Any] = {"scored": _scored(call, samples)}
@@ -181,7 +182,7 @@ def _gradients(scores: Tensor, places: Sequence[Frontier]) -> tuple[Tensor | Non
     seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
     return torch.autograd.grad(
         scores,
-        [p.tensor for p in places],
+        [p.operation.out for p in places],
         seed.reshape(scores.shape).to(scores.dtype),
         retain_graph=True,
         allow_unused=True,

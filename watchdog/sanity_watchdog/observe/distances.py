@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from torch import Tensor
 
 from .calls import Marks
+from .operation import Operation
 from .operations import DIVIDES, EXTREMES, FACTORS, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS
 
 MOST = 1 << 16
@@ -22,8 +22,11 @@ class Distances:
         self._is_given = is_given
         self._multiples: Marks[Multiple] = Marks()
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> tuple[str, int]:
+    def follow(self, op: Operation) -> tuple[str, int]:
         """An operation has run: which distance is its result, and is it that (1) or minus that (-1, else 0)?"""
+        name, inputs, out = op.name, op.inputs, op.out
+        if op.is_weighed:
+            return "", 0
         known = [self._multiples.get(t) for t in inputs]
         found = next((k for k in known if k is not None), None)
         if name in SUBTRACTS and len(inputs) == 2 and inputs[0].requires_grad != inputs[1].requires_grad:
@@ -37,18 +40,18 @@ class Distances:
             self._multiples.put(out, (found[0], -found[1]))
         elif name == "abs" or name in NORMS:
             return "absolute error" if name == "abs" else "norm of the error", 1
-        elif squares(name, args):
+        elif squares(op):
             return "squared error", 1
-        elif name in FACTORS and len(args) > 1:
-            self._scale(name, args, inputs, found, out)
+        elif name in FACTORS and len(op.args) > 1:
+            self._scale(op, found)
         elif (name in EXTREMES or name == "where") and _are_opposite([k for k in known if k is not None]):
             return "pinball loss", one_sign(out.detach())
         return "", 0
 
-    def _scale(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], found: Multiple, out: Tensor) -> None:
-        known = next(t for t in inputs if self._multiples.get(t) is not None)
-        factors = [a for a in args[:2] if a is not known]
-        if len(factors) != 1 or (name in DIVIDES and args[0] is not known):
+    def _scale(self, op: Operation, found: Multiple) -> None:
+        known = next(t for t in op.inputs if self._multiples.get(t) is not None)
+        factors = [a for a in op.args[:2] if a is not known]
+        if len(factors) != 1 or (op.name in DIVIDES and op.args[0] is not known):
             return
         factor = factors[0]
         if isinstance(factor, Tensor):
@@ -57,19 +60,19 @@ class Distances:
             number = float(factor) if isinstance(factor, (int, float)) else math.nan
             sign = (number > 0) - (number < 0)
         if sign:
-            self._multiples.put(out, (found[0], sign * found[1]))
+            self._multiples.put(op.out, (found[0], sign * found[1]))
 
 
 def _are_opposite(chosen: list[Multiple]) -> bool:
     return len(chosen) == 2 and chosen[0][0] is chosen[1][0] and chosen[0][1] == -chosen[1][1]
 
 
-def squares(name: str, args: tuple[Any, ...]) -> bool:
-    power = args[1] if len(args) > 1 else None
+def squares(op: Operation) -> bool:
+    power = op.args[1] if len(op.args) > 1 else None
     return (
-        name == "square"
-        or (name in ("pow", "__pow__") and isinstance(power, (int, float)) and power == 2)
-        or (name in MULTIPLIES and power is not None and args[0] is power)
+        op.name == "square"
+        or (op.name in ("pow", "__pow__") and isinstance(power, (int, float)) and power == 2)
+        or (op.name in MULTIPLIES and power is not None and op.args[0] is power)
     )
 
 

@@ -8,14 +8,14 @@ from typing import Any
 
 from torch.distributions import Distribution
 
+from .followers import Followers
 from .inside import Inside
 from .replaced import replaced
-from .signs import Signs
 
 
 @contextmanager
-def likelihoods(inside: Inside, signs: Signs) -> Iterator[None]:
-    """Tells ``signs`` of each ``log_prob`` of torch's distributions, and of subclasses, that the user calls."""
+def likelihoods(inside: Inside, followers: Followers) -> Iterator[None]:
+    """Tells ``followers`` of each ``log_prob`` of torch's distributions, and of subclasses, that the user calls."""
     depth = 0
 
     def wrapped(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,7 +28,7 @@ def likelihoods(inside: Inside, signs: Signs) -> Iterator[None]:
             finally:
                 depth -= 1
             if not depth and args:
-                inside.do(signs.likelihood, self, args[0], out)
+                inside.do(followers.likelihood, self, args[0], out)
             return out
 
         return log_prob

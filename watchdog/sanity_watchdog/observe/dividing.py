@@ -47,7 +47,7 @@ class DividingWatch(Observer):
             return
         names, where = tuple(call.name for call in calls), calls[0].where
         scales = math.isfinite(rate_that_scales(run.optimizers)) or run.clip is not None
-        sum_of = trace.totals.of(loss) if trace is not None and trace.totals is not None else None
+        sum_of = trace.followers.totals.of(loss) if trace is not None and trace.followers is not None else None
         several = sum_of is not None and sum_of.called and sum_of.terms > 1
         each = sum_of is not None and several and sum_of.terms % batches != 0 and batches in sum_of.divisors
 

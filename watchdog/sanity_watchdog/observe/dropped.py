@@ -1,19 +1,18 @@
 """What share of the values a call of a dropout function drops."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
-from .layout import Call
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .operations import VIEWS
 from .site import user_line
 
 if TYPE_CHECKING:
     from .calls import Trace
+    from .operation import Operation
 
 FLAGGED: tuple[Callable[..., Any], ...] = (
     F.dropout,
@@ -46,16 +45,15 @@ def dropped(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     return float(rate) if training else 0.0
 
 
-def note_dropout(trace: "Trace", name: str, call: Call, inputs: Sequence[Tensor], out: Tensor, raw: bool) -> None:
+def note_dropout(trace: "Trace", op: "Operation", raw: bool) -> None:
     """Write down what a call drops; if ``raw`` scores of a layer, in its result and views of it as well."""
-    function, args, kwargs, _ = call
-    rate = dropped(function, args, kwargs)
+    rate = dropped(op.function, op.args, op.kwargs)
     if rate > 0:
-        trace.drops.add((function.__name__, rate, user_line()))
-        if raw and function in FLAGGED:
-            trace.dropped.put(out, (rate, user_line()))
-    elif name in VIEWS and inputs and (mark := trace.dropped.get(inputs[0])) is not None:
-        trace.dropped.put(out, mark)
+        trace.drops.add((op.function.__name__, rate, user_line()))
+        if raw and op.function in FLAGGED:
+            trace.dropped.put(op.out, (rate, user_line()))
+    elif op.name in VIEWS and op.inputs and (mark := trace.dropped.get(op.inputs[0])) is not None:
+        trace.dropped.put(op.out, mark)
 
 
 def dropped_outputs(trace: "Trace") -> Iterator[tuple[str, float, str]]:

@@ -21,7 +21,7 @@ def by_position(entry: Entry, gradient: Tensor, sample: int) -> Tensor | None:
     None where the operation cannot be run again.
     """
     place, axes = entry.place, (entry.sample_axis, entry.position_axis)
-    if place.operation == "embedding" and gradient.shape[:-1] == place.data.shape:
+    if place.operation.name == "embedding" and gradient.shape[:-1] == place.data.shape:
         felt = gradient
     else:
         found = _again(place, gradient, entry.sample_axis, sample)
@@ -36,13 +36,14 @@ def by_position(entry: Entry, gradient: Tensor, sample: int) -> Tensor | None:
 
 def _again(place: Frontier, gradient: Tensor, axis: int, sample: int) -> Tensor | None:
     """Gradient of one sample's data through the operation alone; its weights are left out of the graph."""
-    name, call = place.operation, place.call
-    if name not in AGAIN or call is None or not place.data.is_floating_point():
+    op = place.operation
+    name = op.name
+    if name not in AGAIN or not place.data.is_floating_point():
         return None
-    function, args, kwargs, number = call
+    args, kwargs = op.args, op.kwargs
     result_axis = axis
     if name in RECURRENT:
-        if kwargs or len(args) <= BATCH_FIRST or number or axis != (0 if args[BATCH_FIRST] else 1):
+        if kwargs or len(args) <= BATCH_FIRST or op.index or axis != (0 if args[BATCH_FIRST] else 1):
             return None
         args = (*args[:DROPOUT], 0.0, *args[DROPOUT + 1 :])
     elif name in CONVOLUTIONS and axis:
@@ -62,7 +63,8 @@ def _again(place: Frontier, gradient: Tensor, axis: int, sample: int) -> Tensor 
 
     states = {1} if name in RECURRENT else set()
     with torch.enable_grad():
-        out = function(*(given(a, i in states) for i, a in enumerate(args)), **{k: given(v) for k, v in kwargs.items()})
-        out = out[number] if isinstance(out, (tuple, list)) else out
+        places = (given(a, i in states) for i, a in enumerate(args))
+        out = op.function(*places, **{k: given(v) for k, v in kwargs.items()})
+        out = out[op.index] if isinstance(out, (tuple, list)) else out
         wanted = gradient.detach().narrow(result_axis, sample, 1).to(out.dtype)
         return torch.autograd.grad(out, entered, wanted)[0]

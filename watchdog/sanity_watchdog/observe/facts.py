@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
 from ..evidence.broadcasts import Spread
+from ..evidence.detached import Cut
 from ..evidence.losses import Origin
+from .calls import Marks
 from .operations import SCALES, VIEWS
 from .pairs import Pairs
 
@@ -53,6 +56,43 @@ class Fact:
 
 
 NOTHING = Fact()
+
+
+class TensorFacts:
+    """Of all tensors of one step."""
+
+    def __init__(self, cuts: Marks[Cut]) -> None:
+        self._cuts = cuts
+        self._facts: Marks[Fact] = Marks()
+
+    def of(self, tensor: Any) -> Fact:
+        """What is known of a tensor."""
+        return self._facts.get(tensor) or NOTHING
+
+    def put(self, tensor: Tensor, fact: Fact) -> None:
+        """From here on."""
+        self._facts.put(tensor, fact)
+
+    def is_data(self, tensor: Tensor) -> bool:
+        """Is it made from the batch?"""
+        return self.of(tensor).data
+
+    def is_given(self, tensor: Tensor) -> bool:
+        """Is it data of the batch, and nothing that a trained part has made?"""
+        return self.is_data(tensor) and not tensor.requires_grad and self._cuts.get(tensor) is None
+
+    def is_made(self, tensor: Tensor) -> bool:
+        """Is it made of data, or learned?"""
+        return tensor.requires_grad or self.is_data(tensor) or self._cuts.get(tensor) is not None
+
+    def is_unit(self, tensor: Tensor) -> bool:
+        """Are these vectors of length one?"""
+        return self.of(tensor).unit
+
+    def is_scored(self, tensor: Tensor) -> bool:
+        """Has a layer made it, with nothing after it but what makes probabilities?"""
+        fact = self.of(tensor)
+        return fact.is_raw or (fact.origin is not None and fact.origin.name in ("sigmoid", "softmax"))
 
 
 def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:

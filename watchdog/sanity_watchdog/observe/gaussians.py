@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from .calls import Marks
+from .operation import Operation
 
 Atom = tuple[str, Hashable]
 """Its kind, and what it is of."""
@@ -33,8 +34,11 @@ class Gaussians:
         self._names = count()
         self.divergences: list[Form] = []
 
-    def follow(self, name: str, args: tuple[Any, ...], out: Tensor) -> int:
+    def follow(self, op: Operation) -> int:
         """An operation has run; 1 or -1 where its result is such a divergence, or minus one, 0 else."""
+        name, args, out = op.name, op.args, op.out
+        if op.is_weighed:
+            return 0
         if name in SAME and args and isinstance(args[0], Tensor) and args[0].shape == out.shape:
             self._forms.put(out, self.of(args[0]))
             return 0

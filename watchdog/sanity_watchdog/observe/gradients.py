@@ -102,8 +102,8 @@ class GradientWatch(Observer):
             self._keep_culprits(at)
 
     def _keep_culprits(self, at: Moment) -> None:
-        if at.sync and at.trace is not None and at.trace.culprits is not None:
-            self._culprits = at.trace.culprits
+        if at.sync and at.trace is not None and at.trace.followers is not None:
+            self._culprits = at.trace.followers.culprits
 
     @in_samples
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:

@@ -10,6 +10,7 @@ from ..evidence.detached import Cut
 from .calls import LossCall, Marks
 from .distances import squares
 from .observer import is_plain
+from .operation import Operation
 from .operations import DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
 from .site import user_line
 
@@ -51,8 +52,11 @@ class IdleTerms:
         elif (cut := self._cut(value)) is not None:
             self._terms.put(value, (IdleTerm(function, where, cut, pair),))
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        if op.is_weighed:
+            return
+        name, inputs, out = op.name, op.inputs, op.out
         if name in SUBTRACTS:
             if len(inputs) == 2 and inputs[0].numel() > 1:
                 self._gaps.put(out, _pair(*inputs))
@@ -61,11 +65,11 @@ class IdleTerms:
             return
         gap = self._gaps.get(inputs[0]) if inputs else None
         if gap is not None:
-            if squares(name, args) or name == "abs":
+            if squares(op) or name == "abs":
                 self._compare("squared error" if name != "abs" else "absolute error", user_line(), gap, out)
             return
         known = [term for t in inputs for term in self._terms.get(t) or ()]
-        if known and (name in ADDS or name in REDUCES or _weighs(name, args)):
+        if known and (name in ADDS or name in REDUCES or _weighs(op.name, op.args)):
             self._terms.put(out, tuple(dict.fromkeys(known)))
 
 

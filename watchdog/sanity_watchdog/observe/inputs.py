@@ -94,22 +94,22 @@ def entering(
     found: list[Entering] = []
     unread: list[str] = []
     for place in frontier:
-        tensor = place.data
+        tensor, name, made_by = place.data, place.operation.name, place.operation.out.grad_fn
         if not tensor.numel():
             continue
         readable = is_plain(tensor) and tensor.layout is torch.strided and not tensor.is_complex()
         if not readable or not tensor.ndim:
-            unread.append(place.operation)
+            unread.append(name)
             continue
         owner = owners.get(tensor.untyped_storage().data_ptr())
         if owner is not None and owner.tensor.numel() == tensor.numel():
             tensor = owner.tensor.movedim(samples.axis(owner.tensor) or 0, 0)
         else:
             tensor = tensor.movedim(_sample_axis(place, samples.count), 0)
-        after = consumers.get(place.tensor.grad_fn, ())
+        after = consumers.get(made_by, ())
         normalised = any(n in c for c in after for n in NORMALISING)
-        attached = place.operation in ATTACHES and any(c.startswith(MULTIPLIES) for c in after)
-        operation, node = ("linear", place.tensor.grad_fn) if attached else (place.operation, None)
+        attached = name in ATTACHES and any(c.startswith(MULTIPLIES) for c in after)
+        operation, node = ("linear", made_by) if attached else (name, None)
         found.append(Entering(tensor, operation, owner.path if owner else "", place.where, normalised, node))
     return found, unread
 

@@ -96,8 +96,6 @@ class FollowingMode(TorchFunctionMode):
         if signature is None:
             out = func(*args, **kwargs)
             self._to.do(self._lineage.follow, func, args, kwargs, out)
-            if func is torch.autograd.grad:
-                self._to.do(self._lineage.signs.penalties.asked, args, kwargs, out)
             return out
         call = LossCall(func.__name__, user_line(), {}, followed=True)
         self._to.do(self._describe, call, signature, args, kwargs)
@@ -112,7 +110,7 @@ class FollowingMode(TorchFunctionMode):
         finally:
             self._to.record(call)
         self._to.do(self._lineage.follow, func, args, kwargs, call.value)
-        self._to.do(self._lineage.signs.called, call)
+        self._to.do(self._lineage.called, call)
         return call.value
 
     def _find_caller(self, func: Any) -> None:
@@ -129,7 +127,7 @@ class FollowingMode(TorchFunctionMode):
             call.arguments["reduction"] = "sum"
         fact = self._lineage.of(call.prediction)
         call.origin, call.head, call.logs = fact.origin, fact.head, fact.logs
-        call.cosine = fact.cosine or self._lineage.signs.noise.is_product(call.prediction)
+        call.cosine = fact.cosine or self._lineage.is_product(call.prediction)
         target = self._lineage.of(call.target)
         call.classes, call.rows, call.outside = fact.classes, target.rows, call.followed and not target.data
         call.given = call.followed and isinstance(call.target, torch.Tensor) and not (target.made and fact.made)

@@ -5,16 +5,15 @@ the numbers do not change have length one. It is made from shapes alone: no valu
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .operation import Operation
 from .operations import ELEMENTWISE, MOVES, RESHAPES, SPREADS
 
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], int]
-"""A function, its arguments by place and by name, and which of its results is meant."""
 PICKS = ("__getitem__", "index_select")
 REPEATS = ("repeat", "tile")
 REDUCES = ("sum", "mean", "amax", "amin", "argmax", "argmin")
@@ -29,10 +28,9 @@ def numbered(length: int, axis: int, axes: int) -> Tensor:
     return torch.arange(length, dtype=torch.int32).reshape(shape)
 
 
-def after(
-    name: str, call: Call, known: Sequence[Tensor | None], inputs: Sequence[Tensor], out: Tensor
-) -> Tensor | None:
-    """Layout of an operation's result, given those of its ``inputs``; None where it is not known."""
+def after(op: Operation, known: Sequence[Tensor | None]) -> Tensor | None:
+    """Layout of an operation's result, given those of its inputs; None where it is not known."""
+    name, inputs, out = op.name, op.inputs, op.out
     layouts = [(t, k) for t, k in zip(inputs, known, strict=True) if k is not None]
     if not layouts:
         return None
@@ -40,15 +38,15 @@ def after(
     if name in RESHAPES:
         return _reshaped(layout, source.shape, out.shape) if len(inputs) == 1 else None
     if name in MOVES:
-        return _moved(name, call, source, layout, out) if len(inputs) == 1 or name in PICKS else None
+        return _moved(op, source, layout) if len(inputs) == 1 or name in PICKS else None
     if name == "one_hot":
         return layout[..., None]
     if name == "stack":
-        return _stacked(call, known, inputs)
+        return _stacked(op, known)
     if name in REPEATS or name == "repeat_interleave":
-        return _repeated(name, call, source, layout, out) if len(inputs) == 1 else None
+        return _repeated(op, source, layout) if len(inputs) == 1 else None
     if name in REDUCES:
-        return _reduced(call, source, layout, out) if len(inputs) == 1 else None
+        return _reduced(op, source, layout) if len(inputs) == 1 else None
     if name in SPREADS:
         return _spread(layout, out) if source is inputs[0] else None
     if name not in ELEMENTWISE or any(k is not layout and not torch.equal(k, layout) for _, k in layouts[1:]):
@@ -63,12 +61,11 @@ def _spread(layout: Tensor, out: Tensor) -> Tensor | None:
     return None if not fits else layout[(None,) * spare] if spare else layout
 
 
-def _stacked(call: Call, known: Sequence[Tensor | None], inputs: Sequence[Tensor]) -> Tensor | None:
+def _stacked(op: Operation, known: Sequence[Tensor | None]) -> Tensor | None:
     """Of tensors of one shape side by side; None where one of them is unknown."""
-    _, args, kwargs, _ = call
-    axis = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    axis = op.argument("dim", 1, 0)
     layouts = [k for k in known if k is not None]
-    if len(layouts) < len(inputs) or not isinstance(axis, int):
+    if len(layouts) < len(op.inputs) or not isinstance(axis, int):
         return None
     if all(k is layouts[0] or torch.equal(k, layouts[0]) for k in layouts[1:]):
         return layouts[0].unsqueeze(axis)
@@ -76,19 +73,18 @@ def _stacked(call: Call, known: Sequence[Tensor | None], inputs: Sequence[Tensor
     return torch.stack([k.expand(shape) for k in layouts], axis) if math.prod(shape) * len(layouts) <= MOST else None
 
 
-def _repeated(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
-    _, args, kwargs, _ = call
+def _repeated(op: Operation, source: Tensor, layout: Tensor) -> Tensor | None:
+    out = op.out
     if not 0 < out.numel() <= MOST:
         return None
-    if name == "repeat_interleave":
-        times = kwargs.get("repeats", args[1] if len(args) > 1 else None)
-        axis = kwargs.get("dim", args[2] if len(args) > 2 else None)
+    if op.name == "repeat_interleave":
+        times, axis = op.argument("repeats", 1), op.argument("dim", 2)
         if type(times) is not int:
             return None
         if axis is None:
             return layout.expand(source.shape).reshape(-1).repeat_interleave(times)
         return layout if layout.shape[axis] == 1 else layout.repeat_interleave(times, axis)
-    given = [n for a in (*args[1:], *kwargs.values()) for n in (a if isinstance(a, (tuple, list)) else (a,))]
+    given = [n for a in (*op.args[1:], *op.kwargs.values()) for n in (a if isinstance(a, (tuple, list)) else (a,))]
     whole = layout[(None,) * (out.ndim - layout.ndim)]
     if len(given) > out.ndim or not all(type(n) is int for n in given):
         return None
@@ -96,30 +92,29 @@ def _repeated(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor
     return whole.repeat([n if k > 1 else 1 for n, k in zip(given, whole.shape, strict=True)])
 
 
-def _reduced(call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
+def _reduced(op: Operation, source: Tensor, layout: Tensor) -> Tensor | None:
     """Of a reduction over axes along which the numbers do not change; None for any other."""
-    _, args, kwargs, _ = call
-    axes = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    axes = op.argument("dim", 1)
     axes = axes if isinstance(axes, (tuple, list)) else (axes,)
     if not all(type(a) is int for a in axes):
         return None
     gone = {a % source.ndim for a in axes}
     if any(layout.shape[a] > 1 for a in gone):
         return None
-    return layout if out.ndim == source.ndim else layout.squeeze(tuple(gone))
+    return layout if op.out.ndim == source.ndim else layout.squeeze(tuple(gone))
 
 
-def _moved(name: str, call: Call, source: Tensor, layout: Tensor, out: Tensor) -> Tensor | None:
-    function, args, kwargs, number = call
+def _moved(op: Operation, source: Tensor, layout: Tensor) -> Tensor | None:
+    name, args = op.name, op.args
     if not args or args[0] is not source:
         return None
     if name == "__getitem__" and any(isinstance(i, (Tensor, list)) for i in _indices(args[1])):
         return _picked(layout, args[1], 0)
     if name == "index_select":
         return _picked(layout, args[2], int(args[1])) if len(args) > 2 else None
-    moved = function(layout.expand(source.shape), *args[1:], **kwargs)
-    moved = moved[number] if isinstance(moved, (tuple, list)) else moved
-    return _collapsed(moved) if moved.shape == out.shape else None
+    moved = op.function(layout.expand(source.shape), *args[1:], **op.kwargs)
+    moved = moved[op.index] if isinstance(moved, (tuple, list)) else moved
+    return _collapsed(moved) if moved.shape == op.out.shape else None
 
 
 def _picked(layout: Tensor, index: Any, axis: int) -> Tensor | None:

@@ -1,6 +1,5 @@
 """Along which axis vectors were brought to length one, and products that sum over another one."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +8,7 @@ from ..evidence.losses import AcrossVectors
 from .calls import Marks
 from .moment import Moment
 from .observer import Observer, in_samples
+from .operation import Operation
 from .operations import DIVIDES, MULTIPLIES, NORMS, VIEWS
 from .site import user_line
 
@@ -29,22 +29,21 @@ class Lengths:
         """The line of the product of two sets of vectors, neither of which has length one along what it sums up."""
         return self._across.get(scores) or ""
 
-    def follow(
-        self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], inputs: list[Tensor], out: Tensor
-    ) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         first = inputs[0] if inputs else None
         if first is None:
             return
         if name == "normalize" and first.ndim > 1:
-            self._put(self._axes, out, kwargs.get("dim", args[2] if len(args) > 2 else 1))
+            self._put(self._axes, out, op.argument("dim", 2, 1))
         elif name in NORMS and out.ndim == first.ndim > 1:
-            self._put(self._norms, out, kwargs.get("dim", args[2] if len(args) > 2 else None))
+            self._put(self._norms, out, op.argument("dim", 2))
         elif name in DIVIDES and len(inputs) == 2 and (axis := self._norms.get(inputs[1])) is not None:
             if inputs[1].ndim == out.ndim:
                 self._axes.put(out, axis)
         elif name in PRODUCTS:
-            self._product(name, inputs, out)
+            self._product(op)
         elif (where := self._across.get(first)) is not None:
             if name in KEEPS or (name in MULTIPLIES | DIVIDES and all(t.numel() == 1 for t in inputs[1:])):
                 self._across.put(out, where)
@@ -52,7 +51,7 @@ class Lengths:
             if out.ndim == first.ndim:
                 self._norms.put(out, axis)
         elif (axis := self._axes.get(first)) is not None:
-            self._move(name, args, axis, first, out)
+            self._move(op, axis, first)
 
     @staticmethod
     def _put(marks: Marks[int], out: Tensor, axis: Any) -> None:
@@ -60,7 +59,8 @@ class Lengths:
         if isinstance(axis, int) and not isinstance(axis, bool):
             marks.put(out, axis % out.ndim)
 
-    def _move(self, name: str, args: tuple[Any, ...], axis: int, given: Tensor, out: Tensor) -> None:
+    def _move(self, op: Operation, axis: int, given: Tensor) -> None:
+        name, args, out = op.name, op.args, op.out
         ends = {"t": (0, 1), "T": (0, 1), "mT": (-2, -1)}.get(name)
         if name in ("transpose", "swapaxes") and len(args) > 2:
             ends = args[1], args[2]
@@ -70,7 +70,8 @@ class Lengths:
         elif name in SAME and out.ndim == given.ndim:
             self._axes.put(out, axis)
 
-    def _product(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+    def _product(self, op: Operation) -> None:
+        name, inputs, out = op.name, op.inputs, op.out
         if len(inputs) < 2 or not out.requires_grad or any(t.ndim < 2 for t in inputs[:2]):
             return
         one, other = inputs[:2] if name != "__rmatmul__" else inputs[1::-1]
@@ -87,9 +88,9 @@ class LengthsWatch(Observer):
 
     @in_samples
     def output(self, at: Moment, output: object) -> None:
-        if at.trace is None or at.trace.lengths is None:
+        if at.trace is None or at.trace.followers is None:
             return
         for call in at.trace.calls:
-            where = at.trace.lengths.across(call.input)
+            where = at.trace.followers.lengths.across(call.input)
             if where and call.name == "cross_entropy" and getattr(call.value, "requires_grad", False):
                 at.emit(AcrossVectors(function=call.name, where=where, **at.tags()))

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,14 +12,14 @@ from ..evidence.detached import Cut
 from . import layout
 from .attending import Attending
 from .batches import Samples
-from .calls import Frontier, LossCall, Marks, Trace, inputs_of, tensors_of
-from .culprits import Culprits
+from .calls import Frontier, LossCall, Trace, tensors_of
 from .dropped import note_dropout
-from .facts import NOTHING, Fact, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
-from .layout import Call
+from .facts import NOTHING, Fact, TensorFacts, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
+from .followers import Followers
 from .loaders import Drawn, drawn
 from .observer import is_plain
 from .obstacles import saved_tensor_hooks
+from .operation import Operation
 from .operations import (
     CONVOLUTIONS,
     DRAWS,
@@ -41,17 +40,12 @@ from .operations import (
     name_of,
 )
 from .origins import line_of, note_twice, origin_of
-from .overlaps import Overlaps
 from .pairs import averaged, compared, pairs_of
-from .picked import Picked
-from .rivals import Rivals, owners_of
 from .run import Run
-from .signs import Signs
 from .site import user_line
 from .spreads import spread_of
 from .suspects import MOST as MOST_SUSPECTS
 from .suspects import keeps_order, suspects
-from .totals import Totals
 from .unused import follow_unused
 
 UNKNOWN, ANY = -1, -2
@@ -77,16 +71,10 @@ class Lineage:
         made_of = Drawn() if run is None else drawn(run.loaders, run.changes_batches)
         self._trace = trace
         self._scored = scored
-        self._training = training
-        trace.culprits = Culprits() if training else None
-        self._facts: Marks[Fact] = Marks()
-        self.signs = Signs(trace, lambda t: self.of(t).data, lambda t: self.of(t).unit)
-        trace.totals = self._totals = Totals(trace)
-        trace.rivals = self._rivals = Rivals(owners_of(run), trace.calls)
-        self._picked = Picked(trace, self.signs.is_given)
-        self.overlaps = Overlaps(trace, self._is_scored, self.signs.is_given, partial(self.signs.fits, "overlap"))
+        self._facts = TensorFacts(trace.cuts)
+        trace.followers = self._followers = Followers(trace, self._facts, run) if training else None
         self._samples = (where := Samples(batch, made_of)).count
-        trace.attending = self._attending = Attending(self._samples, made_of.count, self.signs.is_given)
+        trace.attending = self._attending = Attending(self._samples, made_of.count, self._facts.is_given)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, where)))
             self._put_known(tensor, True)
@@ -102,13 +90,18 @@ class Lineage:
             return None
         return layout.numbered(self._samples, axis, tensor.ndim)
 
-    def _is_scored(self, tensor: Tensor) -> bool:
-        fact = self.of(tensor)
-        return fact.is_raw or (fact.origin is not None and fact.origin.name in ("sigmoid", "softmax"))
-
     def of(self, tensor: Any) -> Fact:
         """What is known of a tensor."""
-        return self._facts.get(tensor) or NOTHING
+        return self._facts.of(tensor)
+
+    def called(self, call: LossCall) -> None:
+        """A loss function was called."""
+        if self._followers is not None:
+            self._followers.called(call)
+
+    def is_product(self, tensor: Any) -> bool:
+        """Was it made of products of two codes that are drawn?"""
+        return self._followers is not None and self._followers.noise.is_product(tensor)
 
     def compared(self, prediction: Any, target: Any) -> Spread | None:
         """How one of the two came to hold a value for each pair of samples, where the other has one for each sample."""
@@ -122,32 +115,36 @@ class Lineage:
             self._obstacle("the step reads its graph, where hooks may wait")
         if name in DRAWS and not self._trace.drawn_at:
             self._trace.drawn_at = user_line()
+        if function is torch.autograd.grad and self._followers is not None:
+            self._followers.penalties.asked(args, kwargs, out)
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
                 self._put_known(out, True)
-                if name == "randn_like" and self._training:
-                    self.signs.noise.drawn(out)
+                if name == "randn_like" and self._followers is not None:
+                    self._followers.noise.drawn(out)
             return
         if name in HOOKS:
             self._obstacle("a hook on a tensor would fire twice")
         if name == "__setitem__":
             self._written(args)
         elif isinstance(out, Tensor):
-            follow_unused(self._trace, function, args, kwargs, out)
-            self._operation(name, (function, args, kwargs, 0), out)
+            op = Operation(function, args, kwargs, out)
+            follow_unused(self._trace, op)
+            self._operation(op)
         elif name == "broadcast_tensors":  # each for itself
             given = list(tensors_of(args))
             spread = spread_of(name, given, [self.of(t) for t in given])
             for tensor, one in zip(given, out, strict=True):
-                self._operation("expand", (Tensor.expand, (tensor, one.shape), {}, 0), one)
+                self._operation(Operation(Tensor.expand, (tensor, one.shape), {}, one))
                 if spread is not None:
                     self._facts.put(one, replace(self.of(one), spread=spread))
         elif isinstance(out, (tuple, list)):
             for i, one in enumerate(out):
                 if isinstance(one, Tensor):
-                    self._operation(name, (function, args, kwargs, i), one)
+                    self._operation(Operation(function, args, kwargs, one, i))
         elif name in READS and args and isinstance(args[0], Tensor):
-            self.signs.noise.read(args[0])
+            if self._followers is not None:
+                self._followers.noise.read(args[0])
             if self.of(args[0]).data and not self._trace.calls:
                 self._reads += 1
                 self._trace.left |= args[0].numel() > 1 or self._reads >= self._most
@@ -158,45 +155,37 @@ class Lineage:
         if reason not in self._trace.obstacles:
             self._trace.obstacles.append(reason)
 
-    def _operation(self, name: str, call: Call, out: Tensor) -> None:
-        _, args, kwargs, _ = call
+    def _operation(self, op: Operation) -> None:
+        name, inputs, out = op.name, op.inputs, op.out
         if saved_tensor_hooks():
             self._obstacle("saved-tensor hooks (checkpointing, offloading): a second backward repeats the forward")
-        inputs = inputs_of(call)
         facts = [self.of(t) for t in inputs]
         first = facts[0] if facts else NOTHING
         self._put_known(out, name not in FROM_HOST and all(self._is_known(t, t is out) for t in inputs))
         if out._base is not None and any(out is t for t in inputs):  # a view was written to
             self._pass_on(out._base, inputs)
-        self._trace.causal |= keeps_order(name, args, kwargs)
-        if self._training:
-            note_dropout(self._trace, name, call, inputs, out, first.is_raw)
-            self._note_cut(name, inputs, out)
-            if self._trace.culprits is not None:
-                self._trace.culprits.note(name, inputs, out)
-            self.overlaps.follow(name, inputs, out)
-            self.signs.follow(name, args, kwargs, inputs, out)
-            self._totals.follow(name, args, inputs, out)
-            self._rivals.follow(name, args, inputs, out)
-            self._picked.follow(name, inputs, out)
+        self._trace.causal |= keeps_order(op)
+        if self._followers is not None:
+            note_dropout(self._trace, op, first.is_raw)
+            self._note_cut(op)
+            self._followers.follow(op)
             if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
                 self._trace.read = Cut(name, user_line())
         self._trace.distils |= name in MULTIPLIES and answers_weigh(inputs, facts)
         data = any(f.data for f in facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
-            self._trace.suspects += suspects(name, args, kwargs, out, self._samples)
+            self._trace.suspects += suspects(op, self._samples)
         if data:
-            self._attending.follow(name, args, kwargs, out, first, self._trace)
-            self._attending.recurring.follow(name, call, [f.rows for f in facts], inputs, out)
-        if name in RECURRENT and call[3]:
+            self._attending.follow(op, facts, self._trace)
+        if name in RECURRENT and op.index:
             self._attending.states.put(out, True)
         elif name == "embedding" and inputs and not data:
             self._attending.counts(inputs[0], out)
         if out.requires_grad and data:
-            self._note_frontier(name, call, facts, out)
+            self._note_frontier(op, facts)
         mixes, plain = name in MIXING, is_plain(out)
-        line = line_of(name, args, inputs[0], first.line) if inputs else None
-        origin = origin_of(name, args, kwargs, out, first.is_raw, first.origin, line)
+        line = line_of(op, first.line)
+        origin = origin_of(op, first.is_raw, first.origin, line)
         if out.requires_grad:
             note_twice(self._trace.twice, name, origin, first.origin)
         fact = Fact(
@@ -215,14 +204,14 @@ class Lineage:
             or (name == "__getitem__" and out.ndim > inputs[0].ndim)
             or (first.axis_added and name in VIEWS),
             spread=None if mixes else spread_of(name, inputs, facts),
-            rows=layout.after(name, call, [f.rows for f in facts], inputs, out) if plain else None,
-            classes=self._classes(name, call, facts, out) if plain else None,
-            pairs=pairs_of(name, inputs, [f.pairs for f in facts], [f.axis_added for f in facts], out),
+            rows=layout.after(op, [f.rows for f in facts]) if plain else None,
+            classes=self._classes(op, facts) if plain else None,
+            pairs=pairs_of(op, [f.pairs for f in facts], [f.axis_added for f in facts]),
         )
         if fact.spread is not None and name in REDUCES:
             self._note_spread(fact.spread)
             fact = replace(fact, spread=None)
-        if fact.pairs is not None and averaged(fact.pairs, name, out):
+        if fact.pairs is not None and averaged(fact.pairs, op):
             self._note_spread(fact.pairs.spread)
         if name == "log_softmax" and out.requires_grad and fact.origin is not None:
             axis = fact.origin.axis or 0
@@ -250,7 +239,8 @@ class Lineage:
                 self._pass_on(tensor, inputs)
 
     def _pass_on(self, target: Tensor, sources: list[Tensor]) -> None:
-        self.signs.noise.written(target, sources)
+        if self._followers is not None:
+            self._followers.written(target, sources)
         others = [t for t in sources if t is not target]
         self._put_known(target, self._is_known(target, written=True) and all(map(self._is_known, others)))
         if any(self.of(t).data for t in sources):
@@ -260,35 +250,37 @@ class Lineage:
     def _weight(inputs: list[Tensor]) -> Tensor | None:
         return next((t for t in inputs[1:] if t.ndim >= 2 and t.is_leaf and isinstance(t, torch.nn.Parameter)), None)
 
-    def _classes(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> Tensor | None:
-        inputs, axis = inputs_of(call), out.ndim - 1 if name == "linear" else 1
+    def _classes(self, op: Operation, facts: list[Fact]) -> Tensor | None:
+        name, inputs, out = op.name, op.inputs, op.out
+        axis = out.ndim - 1 if name == "linear" else 1
         before = facts[0].classes if name == "linear" and facts else None
         if before is not None and before.ndim == out.ndim and before.shape[-1] == 1 < before.numel():
             return before  # the axis that it mixes is another one, such as time behind a convolution
         weight = self._weight(inputs) if name in CONVOLUTIONS or name == "linear" else None
         if weight is None or not 0 <= axis < out.ndim or out.shape[axis] != len(weight):
-            return layout.after(name, call, [f.classes for f in facts], inputs, out)
+            return layout.after(op, [f.classes for f in facts])
         return layout.numbered(len(weight), axis, out.ndim)
 
     def _note_spread(self, spread: Spread) -> None:
         if spread not in self._trace.spreads:
             self._trace.spreads.append(spread)
 
-    def _note_frontier(self, name: str, call: Call, facts: list[Fact], out: Tensor) -> None:
-        inputs = inputs_of(call)
+    def _note_frontier(self, op: Operation, facts: list[Fact]) -> None:
+        name, inputs = op.name, op.inputs
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
         wanting = [f for t, f in zip(inputs, facts, strict=True) if f.data and t.requires_grad]
         if wanting:
             self._trace.probed |= not all(f.made for f in wanting)
             late = [t for t in met if not t.requires_grad] if name in JOINS and not self._trace.calls else []
-            self._trace.joined += [Frontier(out, None, user_line(), name, t, call) for t in late]
+            self._trace.joined += [Frontier(op, None, user_line(), t) for t in late]
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
         main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
-        self._trace.frontier.append(Frontier(out, ids, user_line(), name, main, call, self.of(main).rows))
+        self._trace.frontier.append(Frontier(op, ids, user_line(), main, self.of(main).rows))
 
-    def _note_cut(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+    def _note_cut(self, op: Operation) -> None:
+        name, inputs, out = op.name, op.inputs, op.out
         cuts = self._trace.cuts
         if out.requires_grad or cuts.get(out) is not None:
             return

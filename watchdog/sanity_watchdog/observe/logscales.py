@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .calls import Marks
 from .distances import one_sign, squares
+from .operation import Operation
 from .operations import DIVIDES, FACTORS, FLIPS, NORMS, SUBTRACTS, VIEWS
 from .site import user_line
 
@@ -57,13 +58,14 @@ class LogScales:
                 found.append(log.where)
         return found
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
-        """An operation has run whose result has a gradient."""
-        if not inputs:
+    def follow(self, op: Operation) -> None:
+        """An operation has run."""
+        name, args, inputs, out = op.name, op.args, op.inputs, op.out
+        if not inputs or not out.requires_grad or op.is_weighed:
             return
         if name in ("exp", "log"):
             self._exponent(inputs[0], out) if name == "exp" else self._logarithm(inputs[0], out)
-        elif squares(name, args) or name == "abs" or name in NORMS:
+        elif squares(op) or name == "abs" or name in NORMS:
             self._square(inputs[0], out)
         elif name in LINEAR or name in SUBTRACTS or name in FLIPS:
             self._add(name, args, inputs, out)

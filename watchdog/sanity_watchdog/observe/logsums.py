@@ -1,11 +1,11 @@
 """Logarithms of probabilities written by hand: values minus the logarithm of the sum of their exponentials."""
 
 import weakref
-from typing import Any
 
 from torch import Tensor
 
 from .calls import Marks
+from .operation import Operation
 from .operations import RESHAPES
 
 MOVES = RESHAPES | {"flip"}
@@ -21,11 +21,14 @@ class LogSums:
         self._logs: Marks[Source] = Marks()
         self._roots: Marks[weakref.ref[Tensor]] = Marks()
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> str:
+    def follow(self, op: Operation) -> str:
         """An operation has run: what its result is the logarithm of, or nothing."""
+        name, inputs, out = op.name, op.inputs, op.out
+        if op.is_weighed:
+            return ""
         if len(inputs) == 1:
             self._follow_one(name, inputs[0], out)
-        elif name in ("sub", "subtract") and len(inputs) == 2 and args[0] is inputs[0]:
+        elif name in ("sub", "subtract") and len(inputs) == 2 and op.args[0] is inputs[0]:
             source = self._logs.get(inputs[1])
             if source is not None and source[0]() is self._root(inputs[0]):
                 return "partial likelihood" if source[1] else "log_softmax"

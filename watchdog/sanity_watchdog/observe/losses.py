@@ -83,10 +83,10 @@ class LossCalls(Observer):
         )
         self._by_hand = None
         if follow:
-            lineage = Lineage(at.trace, batch, training, self._score, at.run)
-            self._telling = Telling(lineage.signs, at.trace) if training and minimises(at.run.optimizers) else None
-            mode = FollowingMode(self._interception, lineage)
-            return (likelihoods(self._interception, lineage.signs), mode) if self._telling else (mode,)
+            mode = FollowingMode(self._interception, Lineage(at.trace, batch, training, self._score, at.run))
+            followers = at.trace.followers if minimises(at.run.optimizers) else None
+            self._telling = Telling(followers, at.trace) if followers is not None else None
+            return (mode,) if followers is None else (likelihoods(self._interception, followers), mode)
         return (entry_points(self._interception),)
 
     def _foresee(self, at: Moment, call: LossCall) -> None:

@@ -10,6 +10,7 @@ from .calls import LossCall, Marks
 from .distances import squares
 from .loss_statistics import DISTANCES
 from .observer import is_plain
+from .operation import Operation
 from .operations import FACTORS, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS, VIEWS
 from .site import user_line
 
@@ -79,8 +80,9 @@ class Noise:
         self._pure.put(out, frozenset((draw,)))
         self._within.put(out, frozenset((draw,)))
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         if name in DRAWS and not any(self._is_made(t) or (self._within.get(t) and t is not out) for t in inputs):
             self.drawn(out)
             return
@@ -101,7 +103,7 @@ class Noise:
             found = self._compare("", inputs[0], inputs[1])
             if found is not None:
                 self._gaps.put(out, found)
-        elif inputs and (squares(name, args) or name == "abs" or name in NORMS):
+        elif inputs and (squares(op) or name == "abs" or name in NORMS):
             gap = self._gaps.get(inputs[0])
             if isinstance(gap, Unseen):
                 self._unseen.append(gap)

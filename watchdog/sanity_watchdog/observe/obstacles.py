@@ -118,11 +118,11 @@ def _adjacency(tensor: Tensor, samples: int) -> bool:
 def batch_as_time(frontier: Iterable[Frontier], samples: int, module: nn.Module) -> str:
     """The function over sequences that takes the axis of the batch for that of time; empty where there is none."""
     for place in frontier:
-        kind = OVER_TIME.get(place.operation)
+        kind = OVER_TIME.get(place.operation.name)
         if kind is None or any(m.batch_first for m in module.modules() if isinstance(m, kind)):
             continue
         if place.data.ndim != 3 or (place.rows is not None and place.rows.shape[0] == 1):
             continue
         if samples > 1 and len(place.data) == samples != place.data.shape[1]:
-            return place.operation
+            return place.operation.name
     return ""

@@ -1,10 +1,7 @@
 """Which activation made a tensor, and over which axis."""
 
-from typing import Any
-
-from torch import Tensor
-
 from ..evidence.losses import Origin
+from .operation import Operation
 from .operations import ACTIVATIONS, ADDS, DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
 from .site import user_line
 
@@ -14,20 +11,13 @@ Line = tuple[float, float]
 SIGMOID: Line = (0.5, 0.5)
 
 
-def origin_of(
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    out: Tensor,
-    raw: bool = False,
-    of: Origin | None = None,
-    line: Line | None = None,
-) -> Origin | None:
-    """The activation that a call is, None for other functions; ``raw`` scores of a layer may be clamped as well.
+def origin_of(op: Operation, raw: bool = False, of: Origin | None = None, line: Line | None = None) -> Origin | None:
+    """The activation that an operation is, None for other functions; ``raw`` scores of a layer may be clamped as well.
 
     ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax. ``line`` is factor and
     shift that its result has of a tanh.
     """
+    name, args, out = op.name, op.args, op.out
     if of is not None and of.name == "sigmoid" and name == "__rsub__" and args[1:2] == (1,):
         return of  # the other answer's probability
     if line == SIGMOID and name not in VIEWS:
@@ -39,7 +29,7 @@ def origin_of(
     plain = _plain(name)
     if plain not in ACTIVATIONS:
         return None
-    axis = kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
+    axis = op.kwargs.get("dim", next((a for a in args[1:] if isinstance(a, int) and not isinstance(a, bool)), None))
     if plain not in ("softmax", "log_softmax"):
         axis = None
     elif axis is None:
@@ -59,16 +49,17 @@ def note_twice(found: list[tuple[Origin, Origin]], name: str, origin: Origin | N
         found.append((origin, given))
 
 
-def line_of(name: str, args: tuple[Any, ...], first: Any, line: Line | None) -> Line | None:
-    """Factor and shift of a tanh after an operation on ``first``, whose own are ``line``; None where there are none."""
+def line_of(op: Operation, line: Line | None) -> Line | None:
+    """Factor and shift of a tanh after an operation on what has the ``line``; None where there are none."""
+    name, args = op.name, op.args
     if name == "tanh":
         return 1.0, 0.0
     if line is None or name in VIEWS:
         return line
     numbers = [a for a in args[:2] if isinstance(a, (int, float)) and not isinstance(a, bool)]
-    if len(numbers) != 1 or first is None:
+    if len(numbers) != 1 or not op.inputs:
         return None
-    (number,), (factor, shift), leads = numbers, line, args[0] is first
+    (number,), (factor, shift), leads = numbers, line, args[0] is op.inputs[0]
     if name in (*ADDS, "__radd__"):
         return factor, shift + number
     if name in (*MULTIPLIES, "__rmul__"):

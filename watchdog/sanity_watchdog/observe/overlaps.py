@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .bounded import thinned
 from .calls import Marks, Trace
+from .operation import Operation
 from .operations import VIEWS
 from .site import user_line
 
@@ -38,8 +39,9 @@ class Overlaps:
         self._trace, self._is_scored, self._is_given, self._found = trace, is_scored, is_given, found
         self._marks: Marks[tuple[str, Tensor | None]] = Marks()
 
-    def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         if not out.requires_grad or name not in FOLLOWED:
             return
         marks = [self._marks.get(t) or ((SCORES, None) if self._is_scored(t) else None) for t in inputs]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from ..evidence.broadcasts import Spread, batch_meets_batch
+from .operation import Operation
 from .operations import ADDS, DIVIDES, EXTREMES, KEEPS_VALUES, MULTIPLIES, REDUCES, SUBTRACTS
 from .site import user_line
 
@@ -32,14 +33,13 @@ class Pairs:
     product: bool
 
 
-def pairs_of(
-    name: str, inputs: Sequence[Tensor], known: Sequence[Pairs | None], added: Sequence[bool], out: Tensor
-) -> Pairs | None:
-    """Pairs in what an operation made of ``inputs``; ``added``: which got an axis of length one on purpose."""
+def pairs_of(op: Operation, known: Sequence[Pairs | None], added: Sequence[bool]) -> Pairs | None:
+    """Pairs in an operation's result; ``added``: which inputs got an axis of length one on purpose."""
+    inputs = op.inputs
     carried = next((p for p in known if p is not None), None)
     if carried is not None:
-        return _carried(carried, name, inputs, known, out)
-    kind = KINDS.get(name)
+        return _carried(carried, op, known)
+    kind = KINDS.get(op.name)
     if kind is None or len(inputs) != 2 or any(isinstance(t, nn.Parameter) for t in inputs):
         return None
     shapes = tuple(inputs[0].shape), tuple(inputs[1].shape)
@@ -49,9 +49,10 @@ def pairs_of(
     return Pairs(Spread(user_line(), *shapes, kind), product)
 
 
-def averaged(pairs: Pairs | None, name: str, out: Tensor) -> bool:
-    """Is ``out`` the mean or the sum, with a gradient, of products over all pairs?"""
-    return pairs is not None and pairs.product and name in ("mean", "sum") and out.requires_grad and not out.ndim
+def averaged(pairs: Pairs | None, op: Operation) -> bool:
+    """Is the result the mean or the sum, with a gradient, of products over all pairs?"""
+    whole = op.name in ("mean", "sum") and op.out.requires_grad and not op.out.ndim
+    return pairs is not None and pairs.product and whole
 
 
 def compared(known: Sequence[Pairs | None], inputs: Sequence[Tensor]) -> Pairs | None:
@@ -64,14 +65,13 @@ def compared(known: Sequence[Pairs | None], inputs: Sequence[Tensor]) -> Pairs |
     return known[which] if single and inputs[which].numel() > other.numel() else None
 
 
-def _carried(
-    pairs: Pairs, name: str, inputs: Sequence[Tensor], known: Sequence[Pairs | None], out: Tensor
-) -> Pairs | None:
+def _carried(pairs: Pairs, op: Operation, known: Sequence[Pairs | None]) -> Pairs | None:
     """The same pairs after another operation; None where they may be meant, as after anything that is not linear."""
+    name, inputs = op.name, op.inputs
     rest = [t for t, p in zip(inputs, known, strict=True) if p is None]
     if name in KEEPS_VALUES or (name in REDUCES and name != "norm") or (name in EXTREMES and not rest):
         return pairs
-    if any(t.numel() >= out.numel() > 1 for t in rest):
+    if any(t.numel() >= op.out.numel() > 1 for t in rest):
         return None
     if name in ADDS or name in SUBTRACTS:
         return pairs

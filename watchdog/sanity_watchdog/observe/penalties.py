@@ -11,6 +11,7 @@ from .calls import Marks, tensors_of
 from .distances import squares
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
+from .operation import Operation
 from .operations import MULTIPLIES, NORMS, SUBTRACTS, VIEWS
 from .site import user_line
 
@@ -55,17 +56,18 @@ class Penalties:
                 if differ is not None and not self.mixed and bool(differ):
                     self.mixed = where
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
-        if inputs and self.seen:
-            self._measure(name, args, inputs[0], out)
-        if inputs and out.ndim > 2:
-            self._mix(name, args, inputs, out)
+        if op.inputs and self.seen:
+            self._measure(op)
+        if op.inputs and op.out.ndim > 2:
+            self._mix(op)
 
-    def _measure(self, name: str, args: tuple[Any, ...], first: Tensor, out: Tensor) -> None:
+    def _measure(self, op: Operation) -> None:
+        name, first, out, number = op.name, op.inputs[0], op.out, _number(op)
         samples, squared, length = self._slopes.get(first), self._squares.get(first), self._lengths.get(first)
-        shifted = name in ADDS and _number(args) is not None
-        if samples and squares(name, args):
+        shifted = name in ADDS and number is not None
+        if samples and squares(op):
             self._squares.put(out, samples)
         elif samples and shifted:
             self._slopes.put(out, samples)
@@ -74,13 +76,14 @@ class Penalties:
                 self._lengths.put(out, user_line())
         elif length and (name in ("sqrt", "squeeze") or shifted):
             self._lengths.put(out, length)
-        elif length and name in SUBTRACTS and _number(args) == 1 and not self.pieces:
+        elif length and name in SUBTRACTS and number == 1 and not self.pieces:
             self.pieces = length
 
-    def _mix(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def _mix(self, op: Operation) -> None:
+        name, inputs, out = op.name, op.inputs, op.out
         if name in SUBTRACTS and len(inputs) == 2:
             self._gaps.put(out, True)
-        elif name in SUBTRACTS and _number(args) == 1 and _is_weight(inputs[0], out):
+        elif name in SUBTRACTS and _number(op) == 1 and _is_weight(inputs[0], out):
             self._complements.put(out, weakref.ref(inputs[0]))
         elif name in MULTIPLIES and len(inputs) == 2:
             weight, other = inputs if _is_weight(inputs[0], out) else inputs[::-1]
@@ -107,9 +110,9 @@ def _summands(value: Tensor) -> int:
     return math.prod(node._saved_self_sym_sizes)
 
 
-def _number(args: tuple[Any, ...]) -> float | None:
+def _number(op: Operation) -> float | None:
     """The one that a tensor is added to, or subtracted from, either way round."""
-    return next((float(a) for a in args[:2] if isinstance(a, (int, float))), None)
+    return next((float(a) for a in op.args[:2] if isinstance(a, (int, float))), None)
 
 
 def _is_weight(tensor: Tensor, out: Tensor) -> bool:
@@ -139,8 +142,8 @@ class PenaltyWatch(Observer):
         self._note(at)
 
     def _note(self, at: Moment) -> None:
-        if at.trace is not None and at.trace.penalties is not None and at.stage == "train":
-            self._penalties = at.trace.penalties
+        if at.trace is not None and at.trace.followers is not None and at.stage == "train":
+            self._penalties = at.trace.followers.penalties
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:

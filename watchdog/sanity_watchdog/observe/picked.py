@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .calls import Marks, Trace
+from .operation import Operation
 from .operations import MULTIPLIES, VIEWS
 
 PICKS = ("__getitem__", "gather", "index_select", "take")
@@ -21,8 +22,9 @@ class Picked:
         self._is_given = is_given
         self._tables: Marks[Tensor] = Marks()
 
-    def follow(self, name: str, inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, inputs, out = op.name, op.inputs, op.out
         if name in PICKS and len(inputs) == 2 and self._is_table(*inputs):
             self._tables.put(out, inputs[0])
         elif name in VIEWS and len(inputs) == 1 and (table := self._tables.get(inputs[0])) is not None:

@@ -125,8 +125,8 @@ class Progress(Observer):
             self._scores.look(at, self._samples)
             if self._scores.labels.wanted:
                 self._scores.labels.open(self._ledger, at.data, at.batch % self._ledger.rows, at.batch)
-            if at.trace.culprits is not None:
-                self._seen.culprits[at.batch] = at.trace.culprits.behind(loss_of(output))
+            if at.trace.followers is not None:
+                self._seen.culprits[at.batch] = at.trace.followers.culprits.behind(loss_of(output))
         if at.sync and at.run.automatic:
             self._note_loss(at, output, 1 / at.run.accumulated(at.batch))
             self._ask(at)

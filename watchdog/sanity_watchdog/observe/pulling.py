@@ -9,11 +9,11 @@ from torch import Tensor
 from ..evidence.targets import Attraction
 from .calls import LossCall, Trace
 from .distributions import likelihoods
+from .followers import Followers
 from .intercept import FollowingMode, Interception, anything_compiled
 from .lineage import Lineage
 from .moment import Moment
 from .observer import Observer, in_samples, loss_of
-from .signs import Signs
 from .telling import pulled
 
 STEPS = 3
@@ -30,11 +30,11 @@ class PullingObserver(Observer):
         self._steps = 0
         self._over = False
         self._trace: Trace | None = None
-        self._signs: Signs | None = None
+        self._followers: Followers | None = None
         self._passes: list[tuple[str, ...]] = []
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
-        self._trace = self._signs = None
+        self._trace = self._followers = None
         self._passes = []
         if at.stage != "train" or self._over:
             return ()
@@ -45,8 +45,9 @@ class PullingObserver(Observer):
             return ()
         interception = Interception(Trace(followed=True), _ignore, 1)
         lineage = Lineage(interception.trace, batch, True, _ignore, at.run)
-        self._signs = lineage.signs
-        return likelihoods(interception, lineage.signs), FollowingMode(interception, lineage)
+        self._followers = interception.trace.followers
+        assert self._followers is not None
+        return likelihoods(interception, self._followers), FollowingMode(interception, lineage)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.run.automatic:
@@ -58,13 +59,13 @@ class PullingObserver(Observer):
             self._take(loss)
 
     def _take(self, loss: Tensor | None) -> None:
-        if self._signs is not None and loss is not None:
-            self._passes.append(pulled(self._signs, loss))
+        if self._followers is not None and loss is not None:
+            self._passes.append(pulled(self._followers.signs, loss))
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
         passes = self._passes if self._trace is None else self._trace.pulled
-        self._trace = self._signs = None
+        self._trace = self._followers = None
         if not passes or self._over:
             return
         lines = passes[0] if len(passes) == 1 else ()  # other passes of the step may push

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from . import layout
 from .calls import Marks
-from .layout import Call
+from .operation import Operation
 from .operations import CONVOLUTIONS, RECURRENT
 
 ROW_BY_ROW = CONVOLUTIONS | frozenset((
@@ -31,8 +31,9 @@ class Recurring:
         self._samples, self._numbers = samples, layout.numbered(samples, 0, 1)
         self._rows: Marks[Tensor] = Marks()
 
-    def follow(self, name: str, call: Call, known: Sequence[Tensor | None], inputs: list[Tensor], out: Tensor) -> None:
-        """One operation has run on ``inputs``; ``known``: layouts of the samples in those that no layer has made."""
+    def follow(self, op: Operation, known: Sequence[Tensor | None]) -> None:
+        """One operation has run; ``known``: layouts of the samples in those of its inputs that no layer has made."""
+        name, inputs, out = op.name, op.inputs, op.out
         if not inputs:
             return
         rows = [k if k is not None else self._rows.get(t) for t, k in zip(inputs, known, strict=True)]
@@ -40,7 +41,7 @@ class Recurring:
         if first is None:
             return
         if name in RECURRENT:
-            self._enter(name, call, first, inputs[0])
+            self._enter(op, first)
             return
         found: Tensor | None = None
         if name in ROW_BY_ROW:
@@ -48,17 +49,18 @@ class Recurring:
             same = leading is not None and len(out) == len(inputs[0]) == len(leading)
             found = leading.reshape(-1, *[1] * (out.ndim - 1)) if same and leading is not None else None
         else:
-            found = layout.after(name, call, rows, inputs, out)
+            found = layout.after(op, rows)
         if found is not None and found.ndim == out.ndim:
             self._rows.put(out, found)
 
-    def _enter(self, name: str, call: Call, rows: Tensor, given: Tensor) -> None:
-        batch_first = call[1][-1] if call[1] else None
+    def _enter(self, op: Operation, rows: Tensor) -> None:
+        args, given = op.args, op.inputs[0]
+        batch_first = args[-1] if args else None
         leading = _leading(rows) if rows.ndim == given.ndim == 3 else None
         alone = leading is not None and FEWEST <= self._samples == len(given) and torch.equal(leading, self._numbers)
-        if batch_first is False and alone and given.shape[1] > 1 and len(call[1]) > 7:
-            packed = not call[1][1].is_floating_point() if isinstance(call[1][1], Tensor) else False
-            self.over_samples = self.over_samples or ("" if packed else name)
+        if batch_first is False and alone and given.shape[1] > 1 and len(args) > 7:
+            packed = isinstance(args[1], Tensor) and not args[1].is_floating_point()
+            self.over_samples = self.over_samples or ("" if packed else op.name)
 
 
 def _leading(rows: Tensor) -> Tensor | None:

@@ -15,6 +15,7 @@ from .distances import squares
 from .loss_statistics import BINARY_LOSSES, DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples
+from .operation import Operation
 from .operations import CONVOLUTIONS, DIVIDES, FACTORS, FLIPS, SUBTRACTS, VIEWS
 from .run import Run
 from .site import user_line
@@ -68,8 +69,8 @@ class RivalsWatch(Observer):
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if at.trace is not None and at.trace.rivals is not None and at.stage == "train":
-            self._rivals = at.trace.rivals
+        if at.trace is not None and at.trace.followers is not None and at.stage == "train":
+            self._rivals = at.trace.followers.rivals
             self._rivals.lost(loss)
 
     @in_samples
@@ -97,8 +98,9 @@ class Rivals:
         self._losses: list[tuple[Pulls, Wanted]] = []
         self._lines: dict[Score, str] = {}
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        inputs, out = op.inputs, op.out
         if not self._owners:
             return
         players, taught = frozenset[int](), frozenset[int]()
@@ -112,7 +114,7 @@ class Rivals:
             self._taught.put(out, taught)
         if not out.requires_grad:
             return
-        if self._is_score(name, inputs, out):
+        if self._is_score(op):
             self._score(self._owner_of(inputs[1]), players, taught, out)
             return
         if self._calls and self._calls[-1].value is out:
@@ -120,13 +122,13 @@ class Rivals:
             return
         known = [self._pulls.get(t) for t in inputs]
         if any(known):
-            self._pull(name, args, inputs, known, out)
-        self._want(name, args, inputs, out)
+            self._pull(op, known)
+        self._want(op)
 
-    def _is_score(self, name: str, inputs: list[Tensor], out: Tensor) -> bool:
-        if name != "linear" and name not in CONVOLUTIONS:
+    def _is_score(self, op: Operation) -> bool:
+        if op.name != "linear" and op.name not in CONVOLUTIONS:
             return False
-        weight = inputs[1] if len(inputs) > 1 else None
+        weight = op.inputs[1] if len(op.inputs) > 1 else None
         return weight is not None and len(weight) == 1 and self._owner_of(weight) >= 0
 
     def _owner_of(self, weight: Tensor) -> int:
@@ -143,9 +145,8 @@ class Rivals:
         self._pulls.put(out, {score: 1.0})
         self._lines.setdefault(score, user_line())
 
-    def _pull(
-        self, name: str, args: tuple[Any, ...], inputs: list[Tensor], known: list[Pulls | None], out: Tensor
-    ) -> None:
+    def _pull(self, op: Operation, known: list[Pulls | None]) -> None:
+        name, args, inputs = op.name, op.args, op.inputs
         if name in KEEPS:
             found = _joined(k or {} for k in known)
         elif name in FLIPS:
@@ -160,16 +161,17 @@ class Rivals:
         else:
             return
         if 0 < len(found) <= MOST:
-            self._pulls.put(out, found)
+            self._pulls.put(op.out, found)
 
-    def _want(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def _want(self, op: Operation) -> None:
         """Squared distances of scores from one number, and sums of such."""
+        name, args, inputs, out = op.name, op.args, op.inputs, op.out
         if (name in SUBTRACTS or name in ADDS) and len(inputs) == 1 and len(args) > 1:
             number = args[1] if args[0] is inputs[0] else args[0]
             score = self._plain(inputs[0])
             if score is not None and isinstance(number, (int, float)):
                 self._gaps.put(out, (score, float(number) if name in SUBTRACTS else -float(number)))
-        elif squares(name, args):
+        elif squares(op):
             score = self._plain(inputs[0])
             gap = self._gaps.get(inputs[0]) or (score and (score, 0.0))
             if gap:

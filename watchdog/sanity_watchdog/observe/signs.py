@@ -5,7 +5,6 @@ ends the trail, so that what a loss is made of is known or not said.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -13,26 +12,21 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from .calls import LossCall, Marks, Trace
-from .codes import Codes
+from .calls import LossCall, Marks
 from .cosines import Cosines
 from .distances import Distances
+from .facts import TensorFacts
 from .gaussians import Gaussians
-from .idle_terms import IdleTerms
-from .lengths import Lengths
-from .logscales import LogScales
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
-from .noise import Noise
+from .operation import Operation
 from .operations import DIVIDES, FACTORS, FLIPS, SUBTRACTS, TIMES, VIEWS
-from .penalties import Penalties
 from .site import user_line
 from .surrogates import Surrogates
 from .terms import Term, Terms, beside_others, joined, times
 
 JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
 """Losses that nobody enlarges for the batch's own targets."""
-NEVER_NEGATIVE = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES)
 KEEPS = VIEWS | {
     *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),
     *("cat", "stack", "hstack", "diagonal", "diag", "trace"),
@@ -49,37 +43,19 @@ MOST = 1 << 16
 
 
 class Signs:
-    """Follows terms through one step. ``is_data``: is a tensor made from the batch? ``is_unit``: of unit vectors?"""
+    """Follows terms through one step, of whose tensors the ``facts`` are known."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        is_data: Callable[[Tensor], bool],
-        is_unit: Callable[[Tensor], bool] = lambda t: False,
-    ) -> None:
-        self._trace, self._is_data = trace, is_data
+    def __init__(self, facts: TensorFacts, gaussians: Gaussians) -> None:
+        self._facts = facts
         self._terms: Marks[Terms] = Marks()
-        self._gaussians = Gaussians()
-        self._distances = Distances(self.is_given)
+        self._gaussians = gaussians
+        self._distances = Distances(facts.is_given)
         self._logsums = LogSums()
         self._surrogates = Surrogates()
-        self._scales = LogScales(self._is_error)
-        trace.penalties = self.penalties = Penalties()
-        self.idle = IdleTerms(trace.cuts.get)
-        trace.lengths = self._lengths = Lengths()
-        self.noise = Noise(self._is_made)
-        self.codes = Codes(self._gaussians, lambda t: bool(self.noise.of(t)), self._is_made)
-        self._cosines = Cosines(lambda t: t.requires_grad and is_data(t), is_unit)
+        self._cosines = Cosines(lambda t: t.requires_grad and facts.is_data(t), facts.is_unit)
         self._ended: set[Term] = set()
         self._logs: Marks[str] = Marks()
         self._probabilities: Marks[str] = Marks()
-
-    def is_given(self, tensor: Tensor) -> bool:
-        """Is it data of the batch, and nothing that a trained part has made?"""
-        return self._is_data(tensor) and not tensor.requires_grad and self._trace.cuts.get(tensor) is None
-
-    def _is_made(self, tensor: Tensor) -> bool:
-        return tensor.requires_grad or self._is_data(tensor) or self._trace.cuts.get(tensor) is not None
 
     def of(self, tensor: Any) -> Terms:
         """The terms whose weighted sum this is, as far as it is known."""
@@ -97,13 +73,6 @@ class Signs:
             return [t for t in wrong if t.always]
         return [t for t in wrong if not t.divergence] or wrong
 
-    def falling(self, loss: Tensor) -> list[str]:
-        """Lines of log-scales with which ``loss`` falls twice."""
-        return self._scales.falling(loss)
-
-    def _is_error(self, tensor: Tensor) -> bool:
-        return any(call.value is tensor and call.name in NEVER_NEGATIVE for call in self._trace.calls)
-
     def pulled(self, loss: Tensor) -> list[Term]:
         """The cosines that ``loss`` enlarges, if it consists of nothing else."""
         terms = self.of(loss)
@@ -112,51 +81,39 @@ class Signs:
 
     def called(self, call: LossCall) -> None:
         """A loss function was called."""
-        self.idle.called(call)
-        self.noise.called(call)
         target = call.target if call.name != "ctc_loss" else call.arguments.get("targets")
         if isinstance(call.value, Tensor) and call.value.requires_grad:
-            if self._cosines.pulls(call) and not self._is_data(call.target):
+            if self._cosines.pulls(call) and not self._facts.is_data(call.target):
                 self._terms.put(call.value, {Term(call.name, call.where, certain=False, attracts=True): -1})
                 return
-            given = any(isinstance(t, Tensor) and self.is_given(t) for t in (target, call.input))
+            given = any(isinstance(t, Tensor) and self._facts.is_given(t) for t in (target, call.input))
             self._terms.put(call.value, {Term(call.name, call.where, call.name in JUDGED and given, call): 1})
 
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:
         """``distribution.log_prob(value)`` was called."""
-        self.codes.scored(value)
-        if isinstance(value, Tensor) and isinstance(result, Tensor) and result.requires_grad and self.is_given(value):
+        learned = isinstance(result, Tensor) and result.requires_grad
+        if learned and isinstance(value, Tensor) and self._facts.is_given(value):
             self.fits(f"{type(distribution).__name__}.log_prob", result)
 
     def fits(self, function: str, result: Tensor) -> None:
         """``result`` of a function grows with the fit to the batch's own data."""
         self._terms.put(result, {Term(function, user_line()): -1})
 
-    def follow(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], out: Tensor
-    ) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
-        plain = "alpha" not in kwargs  # without an option that changes what it does to a sign
-        self.noise.follow(name, args, inputs, out)
-        self.penalties.follow(name, args, inputs, out)
-        self._lengths.follow(name, args, kwargs, inputs, out)
-        self.codes.follow(name, inputs, out)
-        if sign := self._surrogates.follow(name, args, kwargs, inputs, out):
+        name, inputs, out = op.name, op.inputs, op.out
+        if sign := self._surrogates.follow(op):
             self._terms.put(out, {Term("clipped surrogate", user_line(), surrogate=True): sign})
             return
-        if plain:
-            self.idle.follow(name, args, inputs, out)
         if not out.requires_grad:
             return
-        if plain:
-            self._scales.follow(name, args, inputs, out)
-        divergence = self._gaussians.follow(name, args, out) if plain else 0
+        divergence = self._gaussians.follow(op)
         known = [self.of(t) for t in inputs]
         if any(known):
-            found = self._sum(name, args, known, inputs) if plain else {}
-            if name in (*ADDS, *SUBTRACTS) and any(not t.requires_grad and self._is_data(t) for t in inputs):
+            found = {} if op.is_weighed else self._sum(op, known)
+            if name in (*ADDS, *SUBTRACTS) and any(not t.requires_grad and self._facts.is_data(t) for t in inputs):
                 found = {}  # such as a ratio to stored probabilities
-            if any(not k and t.requires_grad and self._is_data(t) for k, t in zip(known, inputs, strict=True)):
+            if any(not k and t.requires_grad and self._facts.is_data(t) for k, t in zip(known, inputs, strict=True)):
                 found = beside_others(found)
             self._terms.put(out, found)
             self._ended.update(term for k in known for term in k if term not in found)
@@ -166,14 +123,14 @@ class Signs:
             term = Term("divergence from a fixed Gaussian", user_line(), divergence=True)
             self._terms.put(out, {term: divergence})
             return
-        if self._cosines.follow(name, inputs, out):
+        if self._cosines.follow(op):
             self._terms.put(out, {Term("cosine", user_line(), certain=False, attracts=True): 1})
             return
-        distance, sign = self._distances.follow(name, args, inputs, out) if plain else ("", 0)
+        distance, sign = self._distances.follow(op)
         if sign:
             self._terms.put(out, {Term(distance, user_line(), distance=True): sign})
             return
-        if plain and (by_hand := self._logsums.follow(name, args, inputs, out)):
+        if by_hand := self._logsums.follow(op):
             self._logs.put(out, by_hand)
             return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
@@ -185,9 +142,10 @@ class Signs:
         elif squashed and (name in VIEWS or (name in ADDS and len(inputs) == 1)):
             self._probabilities.put(out, squashed)
         else:
-            self._note_picked(name, args, inputs, out)
+            self._note_picked(op)
 
-    def _sum(self, name: str, args: tuple[Any, ...], known: list[Terms], inputs: list[Tensor]) -> Terms:
+    def _sum(self, op: Operation, known: list[Terms]) -> Terms:
+        name, args, inputs = op.name, op.args, op.inputs
         if name in ADDS or name in KEEPS:
             return joined(known)
         if name in FLIPS:
@@ -205,19 +163,20 @@ class Signs:
                 return _weighed(known[whole[0]], factors[0]) if len(factors) == 1 else {}
         return {}
 
-    def _note_picked(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def _note_picked(self, op: Operation) -> None:
         """A logarithm of probabilities meets the labels: it is their likelihood from here on."""
+        name, inputs, out = op.name, op.inputs, op.out
         log = self._logs.get(inputs[0]) if inputs else None
         others = inputs[1:]
         if log is None and name in FACTORS and len(inputs) == 2:
             log, others = self._logs.get(inputs[1]), inputs[:1]
         if log is None:
             return
-        given = [t for t in others if self.is_given(t)]
+        given = [t for t in others if self._facts.is_given(t)]
         picks = name in PICKS and any(not t.is_floating_point() and t.dtype != torch.bool for t in given)
         if name == "__getitem__":
             chosen = log == PARTIAL and any(t.dtype == torch.bool for t in given)
-            picks = chosen or (picks and _pairs_of_places(args[1]))
+            picks = chosen or (picks and _pairs_of_places(op.args[1]))
         weighs = name in TIMES and len(given) == len(others) == 1
         if picks or (weighs and _are_labels(given[0], "softmax" in log)):
             self._terms.put(out, {Term(log, user_line()): -1})

@@ -1,11 +1,11 @@
 """PPO's clipped surrogate: of two products with one advantage, one of which has its ratio clipped, an extreme."""
 
 import math
-from typing import Any
 
 from torch import Tensor
 
 from .calls import Marks
+from .operation import Operation
 from .operations import FLIPS, TIMES, VIEWS
 
 CLIPS = ("clamp", "clip")
@@ -20,10 +20,9 @@ class Surrogates:
         self._clipped: Marks[object] = Marks()
         self._products: Marks[tuple[object, bool, tuple[object, int]]] = Marks()
 
-    def follow(
-        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[Tensor], out: Tensor
-    ) -> int:
+    def follow(self, op: Operation) -> int:
         """An operation has run: 1 for the larger of two such products, which is a loss; -1 for the smaller; else 0."""
+        name, inputs, out = op.name, op.inputs, op.out
         if name in FLIPS and inputs:
             root, sign = self._root(inputs[0])
             self._roots.put(out, (root, -sign))
@@ -34,7 +33,7 @@ class Surrogates:
             self._view(inputs[0], out)
         elif not out.requires_grad:
             return 0
-        elif name in CLIPS and inputs and _is_around_one(args[1:], kwargs):
+        elif name in CLIPS and inputs and _is_around_one(op):
             self._clipped.put(out, self._root(inputs[0])[0])
         elif name in TIMES:
             self._multiply(inputs, out)
@@ -67,7 +66,7 @@ class Surrogates:
             self._products.put(out, (ratio, clipped is not None, self._root(given[0])))
 
 
-def _is_around_one(limits: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    low, high = (*limits, *(kwargs.get(k) for k in ("min", "max")[len(limits) :]))[:2]
-    ends = [float(e) if isinstance(e, (int, float)) else math.nan for e in (low, high)]
+def _is_around_one(op: Operation) -> bool:
+    limits = op.argument("min", 1), op.argument("max", 2)
+    ends = [float(e) if isinstance(e, (int, float)) else math.nan for e in limits]
     return 0 <= ends[0] < 1 < ends[1]

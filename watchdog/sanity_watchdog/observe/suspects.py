@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..evidence.dependence import Suspect
 from .names import plain_name
+from .operation import Operation
 from .operations import RECURRENT
 from .site import user_line
 
@@ -49,9 +50,9 @@ class Seen:
         return self.kind == TIME_FIRST and bool(getattr(next(owner, None), "batch_first", False))
 
 
-def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor, samples: int) -> Iterator[Seen]:
-    """What is suspicious about a call that made ``out`` of a batch of so many samples."""
-    first = args[0] if args and isinstance(args[0], Tensor) else None
+def suspects(op: Operation, samples: int) -> Iterator[Seen]:
+    """What is suspicious about an operation on a batch of so many samples."""
+    name, args, kwargs, first, out = op.name, op.args, op.kwargs, op.first, op.out
     if first is None:
         return
     if name in RECURRENT and len(args) > LAST:
@@ -61,7 +62,7 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         if not _packed(args) and args[-1] is False:
             yield from _time_first(name, first, samples, weight)
     elif name == "conv1d" and len(args) > 1:
-        padding = kwargs.get("padding", args[4] if len(args) > 4 else 0)
+        padding = op.argument("padding", 4, 0)
         if args[1].shape[-1] > 1 and padding not in (0, (0,), [0], "valid"):
             yield Seen("both sides", name, user_line(), args[1])
     elif name == "pad" and first.ndim == 3 and len(args) > 1 and len(args[1]) > 1 and args[1][1] > 0:
@@ -71,7 +72,7 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
             yield Seen("unmasked", "attention", user_line(), args[5])
         yield from _time_first("attention", first, samples, args[5])
     elif name == "scaled_dot_product_attention" and len(args) > 2 and first.shape == args[1].shape:
-        mask = kwargs.get("attn_mask", args[3] if len(args) > 3 else None)
+        mask = op.argument("attn_mask", 3)
         if mask is None and not (kwargs.get("is_causal") or (len(args) > 5 and args[5])):
             yield Seen("unmasked", "attention", user_line())
     elif name in ("reshape", "view") and min(first.ndim, out.ndim) > 1 and first.shape != out.shape:
@@ -83,7 +84,7 @@ def suspects(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tens
         ):
             yield Seen(RESHAPED, name, user_line(), shapes=(old, new))
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
-        axis = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        axis = op.argument("dim", 1)
         if axis in (0, -first.ndim):
             yield Seen("over the batch", name, user_line())
 
@@ -128,10 +129,11 @@ def is_one_way(args: tuple[Any, ...]) -> bool:
     return bool(flags) and not (flags[-1] if _packed(args) else flags[-2])
 
 
-def keeps_order(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Does a call keep positions from seeing later ones?"""
+def keeps_order(op: Operation) -> bool:
+    """Does it keep positions from seeing later ones?"""
+    name, args = op.name, op.args
     if name in ("scaled_dot_product_attention", "multi_head_attention_forward"):
-        return bool(kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)
+        return bool(op.kwargs.get("is_causal")) or (len(args) > 5 and args[5] is True)
     return name in ("triu", "tril") or (name in RECURRENT and bool(args) and is_one_way(args))
 
 

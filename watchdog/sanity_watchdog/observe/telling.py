@@ -8,6 +8,7 @@ from ..evidence.detached import DetachedTerm
 from ..evidence.losses import Likelihood
 from ..evidence.targets import DrawnNoise
 from .calls import Trace
+from .followers import Followers
 from .moment import Moment
 from .nodes import nodes
 from .signs import Signs
@@ -18,19 +19,19 @@ ORTHOGONAL = ("LinalgMatrixExp", "LinalgHouseholder", "LinalgQr")
 
 
 class Telling:
-    """Follows ``signs`` through the backward passes of one step."""
+    """Asks the ``followers`` of one step at its backward passes."""
 
-    def __init__(self, signs: Signs, trace: Trace) -> None:
-        self._signs, self._trace = signs, trace
+    def __init__(self, followers: Followers, trace: Trace) -> None:
+        self._followers, self._trace = followers, trace
 
     def lowers(self, loss: Tensor) -> bool:
         """Is minus a term of its right sign in it, whatever is meant?"""
-        return any(sign < 0 for sign in self._signs.of(loss).values())
+        return any(sign < 0 for sign in self._followers.signs.of(loss).values())
 
     def tell(self, at: Moment, loss: Tensor) -> None:
         """Say which parts of a loss have the wrong sign: to their calls, or as evidence where there is none."""
-        self._trace.pulled.append(pulled(self._signs, loss))
-        for term in self._signs.wrong(loss):
+        self._trace.pulled.append(pulled(self._followers.signs, loss))
+        for term in self._followers.signs.wrong(loss):
             if term.call is not None:
                 term.call.flipped = True
             else:
@@ -39,16 +40,16 @@ class Telling:
                 at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
 
         self._tell_noise(at)
-        for idle in self._signs.idle.of(loss)[:1]:
+        for idle in self._followers.idle.of(loss)[:1]:
             at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
-        for where in self._signs.falling(loss)[:1]:
+        for where in self._followers.scales.falling(loss)[:1]:
             at.emit(
                 Likelihood(function="log-scale", where=where, value=float(loss.detach().sum()), scale=True, **at.tags())
             )
 
     def _tell_noise(self, at: Moment) -> None:
-        found = [DrawnNoise(kind=kind, where=where, **at.tags()) for kind, where in self._signs.codes.found()]
-        for one in self._signs.noise.unseen():
+        found = [DrawnNoise(kind=kind, where=where, **at.tags()) for kind, where in self._followers.codes.found()]
+        for one in self._followers.noise.unseen():
             found.append(DrawnNoise(kind="unseen", where=one.where, origin=one.other, **at.tags()))
         for evidence in found[:1] or [DrawnNoise(**at.tags())]:
             at.emit(evidence)

@@ -5,6 +5,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .entering import BATCH_FIRST
+from .operation import Operation
 from .operations import CONVOLUTIONS, RECURRENT
 
 PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "einsum")
@@ -32,14 +33,14 @@ class Together:
         self._samples = samples
         self._one_sequence = self._axis_added = False
 
-    def follow(self, name: str, args: tuple[Any, ...], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """One operation on values made from the batch."""
-        self.messages |= self._passes_messages(name, [a for a in args if isinstance(a, Tensor)])
-        first = args[0] if args and isinstance(args[0], Tensor) else None
+        name, first, out = op.name, op.first, op.out
+        self.messages |= self._passes_messages(name, [a for a in op.args if isinstance(a, Tensor)])
         if first is None or self._samples < 2:
             return
         self._axis_added |= name in AXES and self._adds_axis(first, out)
-        self.in_order |= self._runs_over(name, first, args)
+        self.in_order |= self._runs_over(name, first, op.args)
         if self.reason:
             return
         if name in ("unsqueeze", "__getitem__") and first.ndim == 2 and out.ndim == 3:

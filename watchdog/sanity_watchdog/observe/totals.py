@@ -2,11 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
 from .calls import Marks, Trace
+from .operation import Operation
 from .operations import DIVIDES, FACTORS, SUBTRACTS, VIEWS
 
 ADDS = SUBTRACTS | {"add", "__radd__", "__iadd__"}
@@ -42,8 +42,9 @@ class Totals:
         called = any(call.value is tensor for call in self._trace.calls)
         return self._totals.get(tensor) or Total(called=called)
 
-    def follow(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """An operation has run."""
+        name, args, inputs, out = op.name, op.args, op.inputs, op.out
         if out.numel() != 1 or not out.requires_grad or any(t.numel() != 1 for t in inputs):
             return
         parts = [self.of(t) for t in inputs if t.requires_grad]

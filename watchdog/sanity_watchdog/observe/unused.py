@@ -6,12 +6,12 @@ import sys
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .calls import Trace
+from .operation import Operation
 from .site import is_ours, line_of, origin
 
 ALSO = frozenset(
@@ -26,12 +26,12 @@ PASSES = frozenset(
 """Files through which a call of the user's comes on its way. Modules are none: they may be called for their hooks."""
 
 
-def follow_unused(trace: Trace, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+def follow_unused(trace: Trace, op: Operation) -> None:
     """Put the first operation into ``trace`` whose new result nobody takes; to be called within the operation."""
-    name = str(getattr(function, "__name__", ""))
-    if trace.unused or not _is_mistaken(name) or kwargs.get("out") is not None or kwargs.get("inplace"):
+    name = str(getattr(op.function, "__name__", ""))
+    if trace.unused or not _is_mistaken(name) or op.kwargs.get("out") is not None or op.kwargs.get("inplace"):
         return
-    if not any(isinstance(a, Tensor) for a in args) or any(out is a for a in args):
+    if not any(isinstance(a, Tensor) for a in op.args) or any(op.out is a for a in op.args):
         return
     frame = sys._getframe(1)
     while frame.f_back is not None and (is_ours(frame) or frame.f_code.co_filename in PASSES):

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .calls import Marks
 from .observer import is_plain
+from .operation import Operation
 from .operations import MOVES, VIEWS
 from .site import user_line
 
@@ -53,26 +54,27 @@ class Weighing:
         self._open: list[tuple[tuple[int, ...], int, _Masked]] = []
         self._used: set[_Masked] = set()
 
-    def follow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+    def follow(self, op: Operation) -> None:
         """One operation on values made from the batch."""
-        given = [a for a in args if isinstance(a, Tensor)]
+        name, out = op.name, op.out
+        given = [a for a in op.args if isinstance(a, Tensor)]
         if not given or not out.requires_grad:
             return
         if name in ("softmax", "log_softmax"):
-            self._normalise(name, args, kwargs, out)
+            self._normalise(op)
         elif name in CONTRACTIONS or name == "einsum":
-            self._contract(name, args, given, out)
+            self._contract(op, given)
         elif name in ADJUSTS or (name in VIEWS and name not in MOVES):
             self._carry(name, given, out)
         if name in VIEWS and (masked := self._masked.get(given[0])) is not None and masked.normalised:
             self._masked.put(out, masked)
 
-    def _normalise(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        scores, axis = args[0], kwargs.get("dim", args[1] if len(args) > 1 else None)
+    def _normalise(self, op: Operation) -> None:
+        scores, axis, out = op.args[0], op.argument("dim", 1), op.out
         if not isinstance(axis, int):
             return
         axis %= out.ndim
-        square = self._scores.get(scores) if name == "softmax" else None
+        square = self._scores.get(scores) if op.name == "softmax" else None
         if square is not None and axis - out.ndim == square[0]:
             self._weights.put(out, (user_line(), square))
         masked = self._masked.get(scores)
@@ -81,7 +83,8 @@ class Weighing:
             self._masked.put(out, found)
             self._open.append((tuple(out.shape), axis, found))
 
-    def _contract(self, name: str, args: tuple[Any, ...], given: list[Tensor], out: Tensor) -> None:
+    def _contract(self, op: Operation, given: list[Tensor]) -> None:
+        name, args, out = op.name, op.args, op.out
         operands = given if name != "einsum" else [t for a in args[1:] for t in (a if isinstance(a, list) else [a])]
         self._used.update(m for t in operands if (m := self._masked.get(t)) is not None and m.normalised)
         weights = self._weights.get(operands[0]) if operands and isinstance(operands[0], Tensor) else None
