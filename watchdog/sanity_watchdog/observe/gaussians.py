@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from .calls import Marks
+from .distances import squares
 from .operation import Operation
 
 Atom = tuple[str, Hashable]
@@ -44,7 +45,7 @@ class Gaussians:
             return 0
         found = self._sum(name, args) if name in SUMS else self._product(name, args) if name in PRODUCTS else None
         if found is None:
-            found = self._atom(name, args)
+            found = self._atom(op)
         if found is None or len(found) > MOST:
             return 0
         self._forms.put(out, found)
@@ -90,18 +91,16 @@ class Gaussians:
             return _times(self.of(tensors[0]), 1 / numbers[0]) if args[0] is tensors[0] else None
         return _times(self.of(tensors[0]), float(numbers[0]))
 
-    def _atom(self, name: str, args: tuple[Any, ...]) -> Form | None:
-        if not args or not isinstance(args[0], Tensor):
+    def _atom(self, op: Operation) -> Form | None:
+        if op.first is None:
             return None
-        power = args[1] if len(args) > 1 else None
-        squares = name == "square" or (name == "pow" and isinstance(power, (int, float)) and power == 2)
-        if squares or (name in PRODUCTS and len(args) > 1 and args[0] is args[1] and "div" not in name):
-            inner = self.of(args[0])
+        inner = self.of(op.first)
+        if squares(op):
             kind, exponent = next(iter(inner)) if len(inner) == 1 else ("", None)
             if kind == "exp" and isinstance(exponent, frozenset):  # the square of e^x is e^2x
                 return {("exp", _fixed(_times(dict(exponent), 2.0))): 1.0}
             return {("square", _fixed(inner)): 1.0}
-        return {(name, _fixed(self.of(args[0]))): 1.0} if name in ("exp", "log") else None
+        return {(op.name, _fixed(inner)): 1.0} if op.name in ("exp", "log") else None
 
 
 def _times(form: Form, factor: float) -> Form:
