@@ -330,6 +330,32 @@ def test_sparse_parameters() -> None:
     assert_unharmed(lambda: Classifier(Edges(), optimizer=torch.optim.SGD, lr=0.1))
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_batches(layout: torch.layout) -> None:
+    class Sequences(L.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 16), nn.Linear(16, 3)
+
+        def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+            each = [one.mean(0) for one in self.body(batch[0]).relu().unbind()]
+            return F.cross_entropy(self.head(torch.stack(each)), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), 1e-2)
+
+    def data() -> Any:
+        y = torch.randint(0, 3, (256,))
+        x = [torch.randn(2 + i % 5, 4) + y[i] for i in range(256)]
+
+        def together(pairs: Any) -> tuple[Tensor, Tensor]:
+            return torch.nested.nested_tensor([x for x, _ in pairs], layout=layout), torch.stack([y for _, y in pairs])
+
+        return DataLoader(list(zip(x, y, strict=True)), 32, shuffle=True, collate_fn=together)
+
+    assert_unharmed(Sequences, data)
+
+
 def test_complex_parameters() -> None:
     class Waves(nn.Module):
         def __init__(self) -> None:

@@ -1,14 +1,32 @@
-"""Does a gradient flow from the loss that the step returned?"""
+"""Does a gradient flow from the loss that the step returned, and where was it lost?"""
 
 import torch
 from torch import Tensor
 
-from ..evidence.detached import DetachedLoss
+from ..evidence.detached import Cut, DetachedLoss
+from .calls import Trace
 from .leaves import reaches_nothing
 from .moment import Moment
+from .operation import Operation
+from .operations import FROM_HOST
+from .site import user_line
 
 NO_HISTORY = "does not require grad and does not have a grad_fn"
 """What autograd says of a loss without a gradient."""
+
+
+def note_cut(trace: Trace, op: Operation) -> None:
+    """Write down where an operation's result has lost the gradient that its inputs have, or had."""
+    inputs, out = op.inputs, op.out
+    learned = any(t.requires_grad for t in inputs)
+    if learned and op.name in FROM_HOST and out.grad_fn is None:
+        trace.read = Cut(op.name, user_line())
+    if out.requires_grad or trace.cuts.get(out) is not None:
+        return
+    if learned:
+        trace.cuts.put(out, Cut(op.name.strip("_") if torch.is_grad_enabled() else "no_grad", user_line()))
+    elif (cut := next(filter(None, map(trace.cuts.get, inputs)), None)) is not None:
+        trace.cuts.put(out, cut)
 
 
 def note_detached(at: Moment, loss: Tensor) -> None:

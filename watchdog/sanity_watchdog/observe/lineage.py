@@ -13,6 +13,7 @@ from . import layout
 from .attending import Attending
 from .batches import Samples
 from .calls import Frontier, LossCall, Trace, tensors_of
+from .detachment import note_cut
 from .dropped import note_dropout
 from .facts import NOTHING, Fact, TensorFacts, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
 from .followers import Followers
@@ -80,7 +81,7 @@ class Lineage:
             self._put_known(tensor, True)
         for tensor in () if run is None else run.module.buffers():  # norms write to them within their call
             trace.known.put(tensor, ANY)
-        self._most = max((len(t) for t in tensors_of(batch) if t.ndim), default=1)
+        self._most = max((t.size(0) for t in tensors_of(batch) if t.ndim), default=1)
         self._reads = 0
 
     def _rows(self, tensor: Tensor, where: Samples) -> Tensor | None:
@@ -164,15 +165,20 @@ class Lineage:
         self._put_known(out, name not in FROM_HOST and all(self._is_known(t, t is out) for t in inputs))
         if out._base is not None and any(out is t for t in inputs):  # a view was written to
             self._pass_on(out._base, inputs)
+        if self._followers is not None:
+            note_cut(self._trace, op)
+        data = any(f.data for f in facts)
+        made = any(f.made for f in facts) or any(isinstance(t, torch.nn.Parameter) for t in inputs)
+        if out.is_nested or any(t.is_nested for t in inputs):  # some cannot even be asked for their sizes
+            self._facts.put(out, Fact(data=data, made=made))
+            if out.requires_grad and data:
+                self._note_frontier(op, facts)
+            return
         self._trace.causal |= keeps_order(op)
         if self._followers is not None:
             note_dropout(self._trace, op, first.is_raw)
-            self._note_cut(op)
             self._followers.follow(op)
-            if name in FROM_HOST and out.grad_fn is None and any(t.requires_grad for t in inputs):
-                self._trace.read = Cut(name, user_line())
         self._trace.distils |= name in MULTIPLIES and answers_weigh(inputs, facts)
-        data = any(f.data for f in facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(op, self._samples)
         if data:
@@ -190,7 +196,7 @@ class Lineage:
             note_twice(self._trace.twice, name, origin, first.origin)
         fact = Fact(
             data=data,
-            made=any(f.made for f in facts) or any(isinstance(t, torch.nn.Parameter) for t in inputs),
+            made=made,
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
@@ -278,17 +284,3 @@ class Lineage:
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
         main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
         self._trace.frontier.append(Frontier(op, ids, user_line(), main, self.of(main).rows))
-
-    def _note_cut(self, op: Operation) -> None:
-        name, inputs, out = op.name, op.inputs, op.out
-        cuts = self._trace.cuts
-        if out.requires_grad or cuts.get(out) is not None:
-            return
-        if any(t.requires_grad for t in inputs):
-            cuts.put(out, Cut(name.strip("_") if torch.is_grad_enabled() else "no_grad", user_line()))
-            return
-        for t in inputs:
-            cut = cuts.get(t)
-            if cut is not None:
-                cuts.put(out, cut)
-                return

@@ -73,7 +73,7 @@ class LossCalls(Observer):
         if self._compiled is None or not self._opened:
             self._compiled = anything_compiled(at.run.module)
         training = at.stage == "train"
-        self._batch_size = next((len(t) for t in tensors_of(batch) if t.ndim), 0)
+        self._batch_size = next((t.size(0) for t in tensors_of(batch) if t.ndim), 0)
         follow = at.sync and not self._compiled and (not training or self._followed < FOLLOWED)
         follow = follow and not has_fast_path(at.run.module)
         self._followed += follow and training

@@ -42,6 +42,8 @@ def obstacle(trace: Trace, behind: Iterable[Any], loss: Tensor) -> str:
     """Why the graph between the data and the scores must not be run a second time; empty where it may."""
     if trace.obstacles:
         return trace.obstacles[0]
+    if any(f.data.is_nested for f in trace.frontier):
+        return "nested tensors, whose samples lie along no axis"
     for node in behind:
         name = node.name()
         if "CompiledFunction" in name:
