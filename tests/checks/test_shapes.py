@@ -23,6 +23,16 @@ FIRING = [
     (recompiling, Compilations(history=((3, 2, 0), (34, 14, 1)), reasons=("call to print",))),
     (recompiling, Compilations(history=((3, 4, 0), (34, 8, 0)), given_up=1)),
     (recompiling, Compilations(history=((3, 16, 0),), given_up=2)),
+    (
+        recompiling,
+        Compilations(
+            history=((3, 2, 0), (34, 14, 1)),
+            given_up=1,
+            function="forward",
+            where="model.py:12",
+            guard="tensor 'x' size mismatch at index 0. expected 24, actual 23",
+        ),
+    ),
     (host_read_in_step, HostReads(targets=("cuda",), calls=(ITEM,))),
 ]
 QUIET = [

@@ -1,5 +1,6 @@
 """Compiled code that is compiled again and again, in real runs."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -94,7 +95,10 @@ def fit(module: Classifier, **kwargs: Any) -> Any:
 def test_one_function_compiled_until_dynamo_gives_up(give: Any) -> None:
     dog = fit(Annealed(give, dynamic=False))
     assert codes(dog) == ["WD410"]
-    assert "reached Dynamo's limit" in dog.alerts[0].message
+    (alert,) = dog.alerts
+    assert alert.message.startswith("forward reached Dynamo's limit")
+    assert alert.subjects[0].endswith(f"test_compilations.py:{inspect.getsourcelines(Scaled.forward)[1]}")
+    assert "factor" in alert.hint
 
 
 @pytest.mark.parametrize(

@@ -84,13 +84,14 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
     """Compiled code is compiled again and again while training.
 
     **What it sees.** Where something is compiled: Dynamo's own counters of compiled graphs and graph breaks at every
-    sample. It alerts when more than ``most_graphs`` graphs were compiled after the first training batches, or when
-    a function was recompiled until Dynamo gave up.
+    sample, and which guards failed. It alerts when more than ``most_graphs`` graphs were compiled after the first
+    training batches, or when a function was recompiled until Dynamo gave up.
 
     **Why it matters.** Each compilation stops the run for seconds to minutes. After eight of one function Dynamo gives
     up and runs it uncompiled, with one warning.
 
-    **How to fix.** Look at ``TORCH_LOGS=recompiles``: it names the guard that failed. Keep shapes constant, pass
+    **How to fix.** The alert names the function that was compiled most often and the guard that failed last;
+    ``TORCH_LOGS=recompiles`` shows all. Keep shapes constant, pass
     changing numbers as tensors, mark a changing size with ``torch._dynamo.mark_dynamic``::
 
         self.net(x, 0.99**step)                                    # before: a new constant in each step
@@ -104,12 +105,17 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
     **Sources.** PyTorch, ``torch._dynamo.config.recompile_limit`` (8); counters as in
     ``torch._dynamo.utils.counters``.
     """
+    log = "run once with TORCH_LOGS=recompiles: it names the guard that fails"
+    hint = f"keep this constant, pass it as a tensor, or mark the size as dynamic: {seen.guard}" if seen.guard else log
+    subjects = (f"{seen.function} at {seen.where}",) if seen.function else ()
     if seen.given_up:
-        which = "a function" if seen.given_up == 1 else f"{seen.given_up} functions"
+        which = seen.function or "a function"
+        which = which if seen.given_up == 1 else f"{seen.given_up} functions"
         yield recompiling.alert(
             seen,
-            f"{which} reached Dynamo's limit of recompilations: new cases of it run uncompiled",
-            hint="run once with TORCH_LOGS=recompiles: it names the guard that fails",
+            f"{which} reached Dynamo's limit of recompilations: new cases run uncompiled",
+            hint=hint,
+            subjects=subjects,
             evidence={"given_up": seen.given_up, "graphs": seen.history[-1][1] if seen.history else 0},
         )
         return
@@ -120,7 +126,8 @@ def recompiling(seen: Compilations, *, most_graphs: int = MOST_GRAPHS) -> Findin
         yield recompiling.alert(
             seen,
             f"{now - before} graphs compiled between batches {since} and {batches}, more than {most_graphs}",
-            hint="run once with TORCH_LOGS=recompiles: it names the guard that fails",
+            hint=hint,
+            subjects=subjects,
             evidence={"graphs": now, "graph_breaks": breaks, "reasons": "; ".join(seen.reasons)[:200]},
         )
 

@@ -165,8 +165,13 @@ class Compilations(Evidence):
         history: ``(training batches, graphs compiled, graph breaks)``, oldest first.
         reasons: what broke graphs, most frequent first.
         given_up: functions whose recompilations reached Dynamo's limit in this fit; it runs them as they are.
+        function, where: what was compiled again most often in this fit, and where it begins. guard: what its latest
+            compilation had assumed, as Dynamo writes it.
     """
 
     history: tuple[tuple[int, int, int], ...] = ()
     reasons: tuple[str, ...] = ()
     given_up: int = 0
+    function: str = ""
+    where: str = ""
+    guard: str = ""

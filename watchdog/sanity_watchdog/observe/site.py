@@ -78,6 +78,11 @@ def is_ours(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_OWN)
 
 
+def is_users(code: CodeType) -> bool:
+    """Is this code of the user's?"""
+    return _rank(code.co_filename) == 0
+
+
 def line_of(frame: FrameType, line: int) -> str:
     """``file:line`` as :func:`user_line` writes it."""
     return _short(frame.f_code.co_filename, line)
