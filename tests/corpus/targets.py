@@ -74,6 +74,14 @@ def label_beside_an_embedding(fixed: bool) -> Run:
 
 
 @fault("WD145")
+def target_in_a_table_that_is_normalised_first(fixed: bool) -> Run:
+    x, y = line()
+    x[:, 7] = x[:, 7] if fixed else y
+    net = nn.Sequential(nn.BatchNorm1d(12), mlp(12, 1), nn.Flatten(0))
+    return Classifier(net, F.mse_loss, lr=3e-3), loader(x, y), {}
+
+
+@fault("WD145")
 def target_among_the_features() -> Run:
     x, y = line()
     x[:, 7] = y

@@ -38,9 +38,9 @@ def too_good_too_soon(seen: Supervision) -> Findings:
     **When to ignore.** Where the task is that easy. One batch trained on again and again (``overfit_batches``) is not
     judged, nor runs that continue another one or start below chance.
 
-    **Limits.** The first linear layer's table of at most 262,144 values, or one that is attached to what embeddings
-    made and leads to the scores; 64 classes. A leak in an image or a text shows
-    in the second way only, if at all; a view of later tokens is another check's.
+    **Limits.** The table of at most 262,144 values that the first linear layer or BatchNorm takes, or one that is
+    attached to what embeddings made and leads to the scores; 64 classes. A leak in an image or a text shows in the
+    second way only, if at all; a view of later tokens is another check's.
 
     **Sources.** Kaufman et al. 2012, Leakage in Data Mining; measured: a leak does not show in the first loss.
     """

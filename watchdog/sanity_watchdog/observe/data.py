@@ -28,6 +28,8 @@ FIRST = 16
 FEWEST = 5
 """Batches needed before they are compared."""
 FIRST_INPUTS = ("WD122", "WD123")
+TABULAR = ("linear", "batch_norm")
+"""Operations that take a table of samples and features."""
 
 
 class Data(FirstLossObserver):
@@ -102,7 +104,7 @@ class Data(FirstLossObserver):
         at.ask({f"{i}/{name}": value for i, one in enumerate(found) for name, value in one.items()}, then)
 
     def _leak(self, at: Moment, trace: Trace, entering: list[Entering]) -> None:
-        tables = [e for e in entering if e.operation == "linear" and e.tensor.ndim == 2]
+        tables = [e for e in entering if e.operation in TABULAR and e.tensor.ndim == 2]
         labels = [(c, y) for c in trace.calls if (y := leaks.labels_of(c)) is not None]
         if not labels:
             return
