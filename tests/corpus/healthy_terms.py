@@ -223,3 +223,14 @@ def one_term_of_two_divided_by_a_number_of_its_own() -> Run:
         return F.cross_entropy(z, y) + F.mse_loss(z.softmax(1), F.one_hot(y, 10).float(), reduction="sum") / 4 / 32
 
     return Classifier(loss=loss, optimizer=SGD, lr=0.1), loader(*blobs(512)), {"accumulate_grad_batches": 4}
+
+
+@healthy
+def squared_error_of_probabilities_where_there_is_a_target() -> Run:
+    def error(prediction: Tensor, target: Tensor) -> Tensor:
+        return (((prediction.sigmoid() - target) ** 2) * (target >= 0)).sum() / (target >= 0).sum()
+
+    x, y = line()
+    y = y[:, None].sigmoid().expand(-1, 4).clone()
+    y[torch.rand(y.shape) < 0.3] = -1
+    return Classifier(mlp(12, 4), error, lr=3e-3), loader(x, y), {}

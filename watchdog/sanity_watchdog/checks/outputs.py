@@ -88,8 +88,9 @@ def clipped_outputs(seen: LossSeen) -> Findings:
     """An activation keeps the outputs from values that the loss needs.
 
     **What it sees.** The activation that made the scores of a classification loss (ReLU, tanh and others that cut one
-    side off), or scores of which none is negative and many are exactly 0. For regression losses: an activation whose
-    range leaves out more than 5 % of the targets, or a ReLU all of whose outputs are 0.
+    side off), or scores of which none is negative and many are exactly 0. For regression losses, and for squared and
+    absolute errors by hand that are averaged as they are: an activation whose range leaves out more than 5 % of the
+    targets, or a ReLU all of whose outputs are 0.
 
     **Why it matters.** A clipped score cannot say "certainly not this class", has no gradient where it is clipped, and
     may be stuck at 0 from the first step. Targets outside the range can never be reached.

@@ -8,6 +8,7 @@ from torch.distributions import Distribution
 from .calls import LossCall, Trace
 from .codes import Codes
 from .culprits import Culprits
+from .errors import Errors
 from .facts import TensorFacts
 from .gaussians import Gaussians
 from .idle_terms import IdleTerms
@@ -53,6 +54,7 @@ class Followers:
         self.idle = IdleTerms(trace.cuts.get)
         self.scales = LogScales(lambda t: any(c.value is t and c.name in NEVER_NEGATIVE for c in trace.calls))
         self.signs = Signs(facts, gaussians)
+        self.errors = Errors(facts)
         self.totals = Totals(trace)
         self.rivals = Rivals(owners_of(run), trace.calls)
         overlaps = Overlaps(trace, facts.is_scored, facts.is_given, lambda t: self.signs.fits("overlap", t))
@@ -66,6 +68,7 @@ class Followers:
             self.idle,
             self.scales,
             self.signs,
+            self.errors,
             self.totals,
             self.rivals,
             Picked(trace, facts.is_given),

@@ -51,7 +51,7 @@ def measure(call: LossCall, *, full: bool = True) -> Numbers:
         return numbers | _divergence(call, scores.detach(), target.detach())
     if call.name in DISTANCES:
         prediction, truth = (target, scores) if target.requires_grad and not scores.requires_grad else (scores, target)
-        return numbers | _distance(prediction, truth)
+        return numbers | distance(prediction, truth)
     if call.name in (*SIGNED, *COUNTS):
         return numbers | ends(target, "label_")
     return numbers
@@ -282,7 +282,8 @@ def _divergence(call: LossCall, scores: Tensor, target: Tensor) -> Numbers:
     return numbers | standard_error(loss, torch.ones_like(loss, dtype=torch.bool))
 
 
-def _distance(prediction: Tensor, truth: Tensor) -> Numbers:
+def distance(prediction: Tensor, truth: Tensor) -> Numbers:
+    """Numbers about the call of a regression loss, whatever it makes of the differences."""
     y = thinned(truth)
     shares = {"negative": y < 0, "above_one": y > 1, "below_minus_one": y < -1}
     numbers = {name: share.float().mean() for name, share in shares.items()}

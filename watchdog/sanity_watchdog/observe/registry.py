@@ -7,6 +7,7 @@ from .data import Data
 from .dependence import DependenceWatch
 from .dividing import DividingWatch
 from .dropout import DropoutObserver
+from .errors import ErrorsWatch
 from .flow import FlowWatch
 from .gradients import GradientWatch
 from .half import HalfWatch
@@ -54,6 +55,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     CompilationWatch,
     LossCalls,
     DividingWatch,
+    ErrorsWatch,
     Data,
     Progress,
     MadeTargetsObserver,
