@@ -225,12 +225,43 @@ def one_term_of_two_divided_by_a_number_of_its_own() -> Run:
     return Classifier(loss=loss, optimizer=SGD, lr=0.1), loader(*blobs(512)), {"accumulate_grad_batches": 4}
 
 
-@healthy
-def squared_error_of_probabilities_where_there_is_a_target() -> Run:
-    def error(prediction: Tensor, target: Tensor) -> Tensor:
-        return (((prediction.sigmoid() - target) ** 2) * (target >= 0)).sum() / (target >= 0).sum()
-
+def with_gaps() -> tuple[Tensor, Tensor]:
+    """Four answers of each sample, 0 or 1, of which about 30 % are unknown: -1."""
     x, y = line()
-    y = y[:, None].sigmoid().expand(-1, 4).clone()
+    y = (y[:, None] > torch.tensor([-0.5, 0.0, 0.2, 0.6])).float()
     y[torch.rand(y.shape) < 0.3] = -1
-    return Classifier(mlp(12, 4), error, lr=3e-3), loader(x, y), {}
+    return x, y
+
+
+@healthy
+def unknown_answers_left_out_by_a_mask() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        each = F.binary_cross_entropy_with_logits(z, y, reduction="none")
+        return (each * (y >= 0)).sum() / (y >= 0).sum()
+
+    return Classifier(mlp(12, 4), loss, lr=3e-3), loader(*with_gaps()), {}
+
+
+@healthy
+def unknown_answers_left_out_by_weights() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        known = (y >= 0).float()
+        return F.binary_cross_entropy_with_logits(z, y, known, reduction="sum") / known.sum()
+
+    return Classifier(mlp(12, 4), loss, lr=3e-3), loader(*with_gaps()), {}
+
+
+@healthy
+def unknown_values_left_out_by_an_index() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(z.sigmoid(), y, reduction="none")[y >= 0].mean()
+
+    return Classifier(mlp(12, 4), loss, lr=3e-3), loader(*with_gaps()), {}
+
+
+@healthy
+def squared_errors_left_out_by_a_mask() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return ((z.sigmoid() - y) ** 2 * (y >= 0)).sum() / (y >= 0).sum()
+
+    return Classifier(mlp(12, 4), loss, lr=3e-3), loader(*with_gaps()), {}

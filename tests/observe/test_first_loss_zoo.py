@@ -259,7 +259,7 @@ def first(make: Callable[[int], nn.Module], kind: str, k: int, n: int) -> FirstL
     assert seen.fault is None
     (call,) = trace.calls
     numbers = {name: float(value) for name, value in measure(call).items()}
-    found = first_loss(Facts.of(call, first=True), numbers, {})
+    found = first_loss(Facts.of(call, None, first=True), numbers, {})
     assert found is not None
     return found
 

@@ -102,8 +102,8 @@ def clipped_outputs(seen: LossSeen) -> Findings:
     **When to ignore.** Where the targets outside the range are outliers that shall be cut off.
 
     **Limits.** Activations are seen in the first steps, where nothing is compiled, and only if nothing but views and
-    casts come after them: a tanh that is scaled again (soft-capped logits) is fine. Sigmoids before a loss that
-    applies its own are WD102.
+    casts come after them: a tanh that is scaled again (soft-capped logits) is fine. Targets are left alone where a mask
+    may stand between single errors and their sum. Sigmoids before a loss that applies its own are WD102.
 
     **Sources.** Wrong final activations lead the fault classes of DeepFD, NeuraLint and AutoTrainer.
     """

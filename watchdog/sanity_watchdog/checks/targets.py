@@ -49,6 +49,7 @@ def bad_targets(seen: TargetRange) -> Findings:
     **When to ignore.** Where a class is left out of the loss on purpose by its index.
 
     **Limits.** Labels that are wrong but inside the range cannot be seen. Between samples only the range is kept.
+    Targets of binary losses and of counts are left alone where a mask may stand between single losses and their sum.
 
     **Sources.** PyTorch's documentation of each loss; Humbatova et al., Taxonomy of Real Faults in Deep Learning.
     """

@@ -17,6 +17,7 @@ from .axes import crossed, repeated
 from .bounded import class_axis
 from .calls import LossCall
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, COUNTS, DISTANCES, LABELS, SIGNED
+from .objective import enters_as_sum, may_be_weighed
 
 BITS = 1 / math.log(2)
 FACTOR = 1e-3
@@ -29,7 +30,7 @@ Tags = Mapping[str, Any]
 
 @dataclass
 class Facts:
-    """What is known of a loss call without its tensors; see ``LossSeen`` and ``FirstLoss``."""
+    """What is known of a loss call without its tensors; see ``LossSeen`` and ``FirstLoss``. ``weighed``: by a mask?"""
 
     function: str
     kind: str
@@ -55,6 +56,7 @@ class Facts:
     minimises: bool = True
     head: str = ""
     whole_samples: bool = False
+    weighed: bool = False
     crossed: bool = False
     flipped: bool = False
     raw: bool = False
@@ -64,8 +66,8 @@ class Facts:
     given: tuple[int | None, float | None] = field(default=(None, None))
 
     @classmethod
-    def of(cls, call: LossCall, **more: Any) -> "Facts":
-        """The facts of a call, while its tensors still live."""
+    def of(cls, call: LossCall, objective: Tensor | None, **more: Any) -> "Facts":
+        """The facts of a call in a step that minimises ``objective``, while its tensors still live."""
         scores, target, options = call.input, call.target, call.arguments
         kinds = (
             {"kl_div": "divergence"} | dict.fromkeys(CLASS_LOSSES, "softmax") | dict.fromkeys(BINARY_LOSSES, "binary")
@@ -86,6 +88,7 @@ class Facts:
             facts.ignore_index = -100 if ignore is None else int(ignore)
             if not facts.soft:
                 facts.crossed, facts.repeated = crossed(call, facts.axis), repeated(call, facts.axis)
+        facts.as_sum, facts.weighed = bool(enters_as_sum(objective, call.value)), may_be_weighed(objective, call.value)
         facts.alignment = alignments.Options.of(call)
         facts.log_target = bool(options.get("log_target"))
         facts.origin, facts.followed, facts.logs, facts.cosine = call.origin, call.followed, call.logs, call.cosine
@@ -109,7 +112,8 @@ def evidence_of(facts: Facts, values: Values, tags: Tags) -> Iterator[Evidence]:
         yield _seen(facts, values, tags)
     if outside and facts.error:
         return
-    if facts.kind in ("softmax", "binary", "signed", "counts") and (facts.error or "label_low" in values):
+    judged = ("softmax",) if facts.weighed else ("softmax", "binary", "signed", "counts")
+    if facts.kind in judged and (facts.error or "label_low" in values):
         yield target_range(facts, values, tags)
 
 
@@ -173,15 +177,10 @@ def _seen(facts: Facts, values: Values, tags: Tags) -> LossSeen:
             **common,
         )
     if facts.kind == "distance" and "label_low" in values:
-        return DistanceLoss(
-            zeros=values["zeros"],
-            target_low=values["label_low"],
-            target_high=values["label_high"],
-            negative=values["negative"],
-            above_one=values["above_one"],
-            below_minus_one=values["below_minus_one"],
-            **common,
-        )
+        if not facts.weighed:
+            common |= {name: values[name] for name in ("negative", "above_one", "below_minus_one")}
+        low, high = values["label_low"], values["label_high"]
+        return DistanceLoss(zeros=values["zeros"], target_low=low, target_high=high, **common)
     return LossSeen(**common)
 
 

@@ -235,7 +235,9 @@ def standard_error(loss: Tensor, counts: Tensor) -> Numbers:
 
 
 def _binary(call: LossCall, scores: Tensor, target: Tensor, full: bool) -> Numbers:
-    numbers = ends(scores) | ends(target, "label_") | {"zeros": zero_share(scores)}
+    weight = call.arguments.get("weight")
+    judged = target if weight is None else target.where(weight.detach() != 0, target.new_zeros(()))
+    numbers = ends(scores) | ends(judged, "label_") | {"zeros": zero_share(scores)}
     numbers["edges"] = edge_share(scores, numbers)
     if not full or (call.name == "multilabel_soft_margin_loss" and _reduction(call) != "mean"):
         return numbers  # which is a mean over the classes all the same

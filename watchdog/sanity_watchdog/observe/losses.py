@@ -31,7 +31,7 @@ from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
 from .loss_statistics import DISTANCES, head_scale, labels, measure, scores_alone
 from .moment import Moment
 from .names import parameter_names
-from .objective import custom_function, enters_as_sum
+from .objective import custom_function
 from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
@@ -227,8 +227,8 @@ class LossCalls(Observer):
     def _facts(self, call: LossCall, loss: Tensor | None, run: Run, first: bool) -> Facts:
         return Facts.of(
             call,
+            loss,
             first=first,
-            as_sum=bool(enters_as_sum(loss, call.value)),
             rate=rate_that_scales(run.optimizers),
             minimises=minimises(run.optimizers),
             head=self._names.get(id(call.head), ""),
