@@ -71,6 +71,7 @@ def only(check: Check[Any], seen: Evidence, **options: Any) -> Alert:
         (replace(SPIKE, adaptive=True), Severity.WARNING),
         (EXPLODED, Severity.WARNING),
         (replace(EXPLODED, adaptive=True), Severity.INFO),
+        (replace(EXPLODED, adaptive=True, largest=(1e31,), start=1e31), Severity.WARNING),
     ],
 )
 def test_what_clipping_and_adaptive_steps_absorb_is_a_note(seen: GradientSizes, severity: Severity) -> None:

@@ -31,6 +31,7 @@ FIRING = [
         (replace(ADAMW, eps=10.0), ""),
         (replace(ADAMW, betas=(0.9, 1.0)), ""),
         (replace(ADAMW, maximize=True), "cross_entropy"),
+        (replace(ADAMW, lr=2e-9, factor=1e-3), ""),
     ]
 ]
 FIRING.append((absurd_hyperparameter, seen(ADAMW, replace(SGD, optimizer=1, index=2, momentum=1.5))))
@@ -50,6 +51,10 @@ QUIET = [
         replace(ADAMW, eps=1.0),
         replace(ADAMW, lr=None, peak=None),
         replace(ADAMW, maximize=True),
+        replace(ADAMW, factor=1.0),
+        replace(ADAMW, factor=2e-3),
+        replace(ADAMW, lr=1.0, peak=1.0, factor=1.0),
+        replace(SGD, factor=0.1),
         replace(SGD, momentum=0.0, dampening=1.0),
         replace(SGD, momentum=0.999),
         Group(0, 0, "Custom", 4),

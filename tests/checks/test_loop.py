@@ -39,6 +39,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, batches=16, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, batches=3, backwards=0, epochs=0, ended=True)),
     (step_without_update, replace(MANUAL, automatic=True)),
+    (step_without_update, replace(MANUAL, backwards=0, scaled=True)),
     (step_without_update, replace(MANUAL, moved=True)),
     (step_without_update, IDLE),
     (step_without_update, replace(IDLE, share=0.4)),

@@ -37,6 +37,7 @@ def seen(*paces: Pace, **fields: object) -> Movement:
 
 HEALTHY = pace(2e-3, 1e-3, 1e-3, 1e-3, 9e-4, 8e-4)
 SLOW = pace(*[2e-9] * 6, lr=1e-9)
+FAINT = pace(*[9e-7] * 6, lr=3e-6)
 FAST = pace(4.8, 0.68, 0.34, 0.22, 0.12, 0.065, lr=0.5, growth=17.0)
 WARMING = scheduled(*((a, a * 1e-9, a * 7e-9) for a in (1, 2, 3, 5, 8)))
 FALLEN = scheduled((0, 1e-3, 2e-3), *((a, 1e-8, 7e-8) for a in (8, 13, 21, 34, 55)))
@@ -56,6 +57,8 @@ FIRING = [
     (barely_moving, seen(HEALTHY, still=(Still("net.0.weight", 60, True, 6),))),
     (barely_moving, seen(WARMING, planned=10)),
     (barely_moving, seen(FALLEN, planned=300)),
+    (barely_moving, seen(FAINT, foreseen=96)),
+    (barely_moving, seen(FAINT, foreseen=1000)),
     (overshooting, seen(FAST)),
     (overshooting, seen(HEALTHY, FAST)),
     (decaying_away, shrunk(0.01, 0.001, 0.015)),
@@ -74,6 +77,11 @@ QUIET = [
     (barely_moving, seen(FALLEN, planned=12)),
     (barely_moving, seen(FALLEN)),
     (barely_moving, seen(CONVERGED, planned=300)),
+    (barely_moving, seen(FAINT, foreseen=20)),
+    (barely_moving, seen(FAINT, foreseen=2000)),
+    (barely_moving, seen(FAINT)),
+    (barely_moving, seen(pace(*[7e-6] * 6, lr=1e-6), foreseen=60)),
+    (barely_moving, seen(scheduled(*((a, a * 1e-9, a * 1e-7) for a in (1, 2, 3, 5, 8))), planned=60, foreseen=60)),
     (overshooting, seen(HEALTHY)),
     (overshooting, seen(RMSPROP)),
     (overshooting, seen(pace(math.nan, 0.01, 0.01, 0.01))),

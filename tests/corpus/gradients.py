@@ -271,3 +271,21 @@ def clipped_after_gradients_were_set_to_zero(fixed: bool) -> Run:
             optimizer.step()
 
     return Clips(), loader(*blobs()), {}
+
+
+@fault("WD213", also=("WD101", "WD142", "WD144", "WD316"))
+def recurrence_whose_gradients_have_no_finite_square(fixed: bool) -> Run:
+    class Unrolled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.again = nn.Parameter(torch.randn(24, 24) * (0.2 if fixed else 0.9))
+            self.inlet, self.head = nn.Linear(8, 24), nn.Linear(24, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = x.new_zeros(len(x), 24)
+            for step in x.unbind(1):
+                h = torch.relu(h @ self.again + self.inlet(step))
+            return self.head(h)
+
+    x, y = tones(t=40)
+    return Classifier(Unrolled(), F.mse_loss), loader(x, y[:, None].float() - 1.5), {}

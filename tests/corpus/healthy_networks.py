@@ -32,6 +32,22 @@ def tied_language_model() -> Run:
 
 
 @healthy
+def cell_whose_state_begins_at_zero() -> Run:
+    class Steps(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell, self.head = nn.GRUCell(8, 24), nn.Linear(24, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = x.new_zeros(len(x), 24)
+            for step in x.unbind(1):
+                state = self.cell(step, state)
+            return self.head(state)
+
+    return Classifier(Steps()), loader(*tones()), {}
+
+
+@healthy
 def packed_sequences() -> Run:
     class Packed(nn.Module):
         def __init__(self) -> None:

@@ -1,5 +1,7 @@
 """Healthy runs whose losses have class weights."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -73,3 +75,17 @@ def square_roots_drawn_and_put_right_by_weights() -> Run:
     drawn = shares.sqrt() / shares.sqrt().sum()
     data = DataLoader(TensorDataset(x, y), 32, sampler=WeightedRandomSampler((drawn / shares)[y].tolist(), len(y)))
     return Classifier(mlp(k=5), nn.CrossEntropyLoss(shares / drawn)), data, {}
+
+
+@healthy
+def layer_kept_sparse_by_a_mask_of_the_module() -> Run:
+    class Sparse(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("links", torch.rand(32, 20) < 0.7)
+
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            with torch.no_grad():
+                self.net[0].weight *= self.links
+
+    return Sparse(), loader(*blobs()), {}

@@ -24,6 +24,28 @@ def small_loss_in_pure_fp16() -> Run:
     return Classifier(net, loss, SGD, lr=1e-2), loader(x, y, batch_size=64), {"precision": "16-true"}
 
 
+@fault("WD506", also=("WD203", "WD141"))
+def scaler_made_anew_for_each_step(fixed: bool) -> Run:
+    class Anew(Manual):
+        def __init__(self) -> None:
+            super().__init__(lr=3e-3)
+            self.scaler = torch.amp.GradScaler("cpu")
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            x, y = batch
+            if not fixed:
+                self.scaler = torch.amp.GradScaler("cpu")
+            optimizer = self.optimizers()
+            with torch.autocast("cpu", torch.float16):
+                scores = self.net(x)
+            optimizer.zero_grad()
+            self.scaler.scale(10 * F.cross_entropy(scores, y, reduction="sum")).backward()
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
+    return Anew(), loader(*blobs(640)), {"max_epochs": 4, "max_steps": -1}
+
+
 @fault("WD201", "WD207", also=("WD217",))
 def autocast_without_a_scaler(fixed: bool) -> Run:
     loss = lambda z, t: 1e-6 * F.cross_entropy(z, t)  # noqa: E731

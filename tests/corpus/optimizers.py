@@ -1,5 +1,6 @@
 """Learning rates, schedules, hyperparameters, and loops that forget to step."""
 
+import math
 from typing import Any
 
 from torch import nn
@@ -110,6 +111,24 @@ def momentum_of_one() -> Run:
 @fault("WD318", "WD316", also=("WD141",))
 def epsilon_of_ten() -> Run:
     return Classifier(eps=10.0), loader(*blobs()), {}
+
+
+@fault("WD316", also=("WD141",))
+def clipped_to_next_to_nothing(fixed: bool) -> Run:
+    settings = {"gradient_clip_val": 1.0 if fixed else 1e-6, "max_steps": 80}
+    return Classifier(optimizer=SGD, lr=0.1, momentum=0.9), loader(*blobs()), settings
+
+
+@fault("WD318", also=("WD316", "WD141"))
+def schedule_returns_the_rate(fixed: bool) -> Run:
+    class Cosine(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = AdamW(self.parameters(), 3e-3)
+            most = 1.0 if fixed else 3e-3
+            schedule = lrs.LambdaLR(optimizer, lambda s: most * 0.5 * (1 + math.cos(math.pi * min(s, 200) / 200)))
+            return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    return Cosine(), loader(*blobs()), {}
 
 
 @fault("WD506", also=("WD316",))

@@ -28,6 +28,8 @@ FIRST = 4
 """Samples that are judged by the ratio, and that later ones are compared with."""
 GROWTH = 1e4
 """Growth over the first samples' median."""
+SQUARED = 2.0**64
+"""Gradient element whose square float32 cannot hold: its norm is infinite, and so is what Adam divides by."""
 NOTABLE = 10.0
 """Gradient element below which growth is no explosion: zero-initialised parts start from almost nothing."""
 
@@ -146,7 +148,7 @@ def exploding_gradients(seen: GradientSizes, *, growth: float = GROWTH, ratio: f
 
     **What it sees.** The largest gradient element before clipping: at the first samples beside the weights, later
     beside the first samples, and along the depth. A spike names the batch that it came from. Where gradients are
-    clipped, or the optimizer divides by their size, a large start is a note only.
+    clipped, or the optimizer divides by their size, a large start is a note only, as long as float32 holds its square.
 
     **Why it matters.** One step of plain SGD throws the weights away; recurrent networks do this within a few steps.
 
@@ -178,7 +180,7 @@ def exploding_gradients(seen: GradientSizes, *, growth: float = GROWTH, ratio: f
         message = (
             f"gradients grow 2^{-seen.span:.0f} times towards the input (limit 2^{OCTAVES:.0f}; {seen.layers} layers)"
         )
-    harmless = seen.clipped or (early and seen.adaptive and not grown)
+    harmless = (seen.clipped or (early and seen.adaptive and not grown)) and not now >= SQUARED
     yield exploding_gradients.alert(
         seen,
         message,

@@ -17,6 +17,9 @@ LARGEST_EPS = 1.0
 SLOW = 0.99
 """Decay of the average gradient from which on, with a faster average of squares, the two were swapped."""
 
+LARGEST_FACTOR, SAME = 0.05, 1e-3
+"""A schedule's factor that never gets beyond it, and is as large as the rate to that precision, is the rate itself."""
+
 
 @check("WD318", "absurd-hyperparameter", Severity.WARNING, Hyperparameters)
 def absurd_hyperparameter(seen: Hyperparameters, *, shrink: float = SHRINK) -> Findings:
@@ -24,7 +27,8 @@ def absurd_hyperparameter(seen: Hyperparameters, *, shrink: float = SHRINK) -> F
 
     **What it sees.** The parameter groups before the first step, and again where a schedule has changed them: swapped
     betas, a product of rate and weight decay that eats the weights, momentum or a beta of 1, full dampening, negative
-    or non-finite values, an eps of zero or above 1, ``maximize=True`` on a known loss.
+    or non-finite values, an eps of zero or above 1, ``maximize=True`` on a known loss; a ``LambdaLR`` whose
+    function returns the rate, by which the rate is multiplied once more.
 
     **Why it matters.** torch accepts them all. What follows looks like a fault of the model.
 
@@ -34,6 +38,8 @@ def absurd_hyperparameter(seen: Hyperparameters, *, shrink: float = SHRINK) -> F
         AdamW(self.parameters(), betas=(0.9, 0.999))            # after
         SGD(self.parameters(), lr=0.1, weight_decay=9.0)        # before: keeps 10 % of a weight per step
         SGD(self.parameters(), lr=0.1, weight_decay=5e-4)       # after
+        LambdaLR(Adam(net.parameters(), lr=1e-3), lambda step: 1e-3 * cosine(step))     # before: 1e-6 at most
+        LambdaLR(Adam(net.parameters(), lr=1e-3), cosine)                               # after: a factor of lr
 
     **When to ignore.** Where the value is the experiment.
 
@@ -93,5 +99,8 @@ def _absurd(group: Group, shrink: float, climbed: str) -> Iterator[Finding]:
     if len(group.betas) == 2 and 1 > group.betas[0] > group.betas[1] and group.betas[0] >= SLOW:
         text = f"betas are {group.betas}: the average gradient is slower than that of squares"
         yield warning, text, f"swap the betas: ({group.betas[1]:g}, {group.betas[0]:g})", group.betas[0]
+    if group.factor is not None and group.factor <= LARGEST_FACTOR and math.isclose(group.factor, peak, rel_tol=SAME):
+        text = f"LambdaLR multiplies lr {peak:g} by the rate again: {peak * group.factor:.1e} at most"
+        yield warning, text, "let the function return a factor of lr: 1 at its highest", group.factor
     if group.maximize and climbed:
         yield warning, f"maximize=True climbs the loss {climbed}", "remove maximize=True, or return a reward", 1.0

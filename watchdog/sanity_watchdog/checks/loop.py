@@ -93,7 +93,7 @@ def step_without_update(seen: Progress) -> Findings:
                 evidence={"batches": seen.batches, "backwards": seen.backwards, "attempts": seen.attempts},
             )
             return
-        did = f"{seen.backwards:,} backward passes" if seen.backwards else "no backward pass"
+        did = f"{seen.backwards:,} backward passes" if seen.backwards else "no manual_backward"
         yield step_without_update.alert(
             seen,
             f"{did} and no optimizer step in {seen.batches:,} batches: nothing is updated",
@@ -141,9 +141,13 @@ def _stopped(seen: Progress) -> bool:
 def _step_hint(seen: Progress) -> str:
     if seen.automatic:
         return "let optimizer_step call optimizer.step(closure=optimizer_closure)"
+    if seen.scaled:
+        return "call scaler.step(optimizer); if it is called it skips every step: look for gradients that overflow"
     if seen.summing and seen.epochs and seen.per_epoch < seen.batches:
         return f"call optimizer.step(); a condition before it is never true in epochs of {seen.per_epoch:,.0f} batches"
-    return "call optimizer.step() in training_step" if seen.backwards else "call manual_backward and optimizer.step()"
+    if seen.backwards:
+        return "call optimizer.step() in training_step; look at the condition before it, if there is one"
+    return "call manual_backward and optimizer.step()"
 
 
 @check("WD509", "growing-graph", Severity.WARNING, GraphsKept)

@@ -9,6 +9,11 @@ from .check import Findings, Skip, check
 
 TINY = 1e-7
 """Update-to-weight ratio, pooled over matrices. AdamW at 1e-6 (fine-tuning) has 7e-6, at 1e-9 no more than 7e-9."""
+WHOLE, FEWEST_STEPS = 1e-3, 50
+"""Update-to-weight ratio times the steps of the planned run, where these are no mere trial: all that it can change.
+AdamW at 1e-6 changes as much in 140 steps."""
+SLOW = 2e-6
+"""Ratio beyond which that is not asked: a fine-tuning that is cut short."""
 SAMPLES = 5
 """Samples since the rate last rose to more than twice its largest value, so that a warm-up does not count."""
 FALLEN = 1e-3
@@ -46,6 +51,7 @@ CAUSES = (
     "WD123",
     "WD133",
     "WD212",
+    "WD213",
     "WD214",
     "WD215",
     "WD320",
@@ -63,7 +69,8 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
 
     **What it sees.** The same sampled elements just before and just after a step. The root mean square of the update
     over that of the weights, pooled over the matrices: its largest value since the rate last doubled, where a rate that
-    still rises is taken to go on rising like that to the planned end, or its last five values, where a schedule has
+    still rises is taken to go on rising like that to the planned end (below 1e-7, or below 2e-6 where all steps of the
+    planned run together cannot change a thousandth of the weights), or its last five values, where a schedule has
     brought the rate below a thousandth of its largest in the first half of the run. And parameters with gradients and a
     learning rate of which no sampled element has changed in five samples.
 
@@ -90,14 +97,16 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
     if not judged:
         yield Skip("fewer than five sampled steps of matrices")
         return
-    slow = [p for p in judged if p.top.ratio * _still_to_rise(p, seen) < ratio]
+    slow = [p for p in judged if p.top.ratio * _still_to_rise(p, seen) < max(ratio, _short(p, seen))]
     if slow:
         worst = min(slow, key=lambda p: p.top.ratio)
+        limit = max(ratio, _short(worst, seen))
         yield barely_moving.alert(
             seen,
-            f"one step changes the matrices by at most {worst.top.ratio:.1e} of their size; limit {ratio:.0e}",
-            hint="raise the learning rate, or the scale of the loss where plain SGD is used",
-            evidence={"ratio": worst.top.ratio, "limit": ratio, "lr": worst.top.lr, "optimizer": worst.kind},
+            f"one step changes the matrices by at most {worst.top.ratio:.1e} of their size; limit {limit:.1g}"
+            + (f" in {seen.planned:,.0f} steps" if limit > ratio else ""),
+            hint="raise the learning rate, or the scale of the loss or the clipping limit where plain SGD is used",
+            evidence={"ratio": worst.top.ratio, "limit": limit, "lr": worst.top.lr, "optimizer": worst.kind},
         )
         return
     ended = [p for p in judged if _ended_early(p, seen, ratio, samples)]
@@ -131,11 +140,20 @@ def barely_moving(seen: Movement, *, ratio: float = TINY, samples: int = SAMPLES
         )
 
 
+def _short(pace: Pace, seen: Movement) -> float:
+    """The ratio below which a run of so many steps, at a rate that has risen as far as it does, changes nothing."""
+    if _rises(pace) or not FEWEST_STEPS <= seen.foreseen < math.inf:
+        return 0.0
+    return min(SLOW, WHOLE / seen.foreseen)
+
+
+def _rises(pace: Pace) -> bool:
+    return len(pace.last) > 1 and pace.last[-1].lr > max(s.lr for s in pace.last[:-1])
+
+
 def _still_to_rise(pace: Pace, seen: Movement) -> float:
     """By how much the rate may be larger at the planned end, rising in a straight line."""
-    if len(pace.last) < 2 or not pace.last[-1].lr > max(s.lr for s in pace.last[:-1]):
-        return 1.0
-    return max(1.0, seen.planned / pace.last[-1].attempt)
+    return max(1.0, seen.planned / pace.last[-1].attempt) if _rises(pace) else 1.0
 
 
 def _ended_early(pace: Pace, seen: Movement, ratio: float, samples: int) -> bool:

@@ -16,6 +16,7 @@ class Group:
         weight_decay: as given. decoupled: is it applied to the weight itself, scaled by the rate alone?
         betas: decay of the averages of gradient and square. momentum, dampening, eps: as given.
         maximize: does it climb?
+        factor: the most that a ``LambdaLR`` multiplies the rate of any group of the optimizer by; None where unknown.
     """
 
     optimizer: int
@@ -31,6 +32,7 @@ class Group:
     dampening: float | None = None
     eps: float | None = None
     maximize: bool = False
+    factor: float | None = None
 
     @property
     def place(self) -> str:

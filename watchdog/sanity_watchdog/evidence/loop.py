@@ -29,6 +29,7 @@ class Progress(Evidence):
             least two of them that were looked at or, in automatic optimisation, without a loss in each.
         stopped_epochs: epochs that have ended meanwhile.
         silent: was it without a loss?
+        scaled: is there a loss scaler, which skips steps by itself?
     """
 
     automatic: bool
@@ -48,6 +49,7 @@ class Progress(Evidence):
     stopped: int = 0
     stopped_epochs: int = 0
     silent: bool = False
+    scaled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

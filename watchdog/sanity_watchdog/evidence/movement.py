@@ -72,6 +72,7 @@ class Movement(Evidence):
         elements: elements of all parameters that have been looked at.
         half: are there half-precision parameters, in which small updates round away?
         planned: attempts of the whole run, as far as can be foreseen; ``inf`` where no end is set.
+        foreseen: the same, where the run has ended before as well.
     """
 
     paces: tuple[Pace, ...]
@@ -79,6 +80,7 @@ class Movement(Evidence):
     elements: int = 0
     half: bool = False
     planned: float = math.inf
+    foreseen: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

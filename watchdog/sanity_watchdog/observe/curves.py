@@ -36,11 +36,13 @@ class Shape:
         peak: advances until its highest value; 0 where it starts there.
         length: advances until it stays at (nearly) 0; None where it does not within the distance looked at.
         start: value now over the highest.
+        highest: its highest value.
     """
 
     peak: int
     length: int | None
     start: float
+    highest: float
 
 
 def provable(function: Any, depth: int = DEPTH) -> bool:
@@ -117,7 +119,7 @@ def shape(function: Curve, now: int) -> Shape | None:
     highest = curve(peak)
     low = FLAT * highest
     length = _first(lambda at: curve(at) <= low, peak, GRID[-1]) if values[-1] <= low else None
-    return Shape(peak if values[0] < highest else 0, length, curve(now) / highest)
+    return Shape(peak if values[0] < highest else 0, length, curve(now) / highest, highest)
 
 
 def turns(function: Curve, end: int) -> bool:

@@ -6,8 +6,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.optim import ASGD, SGD, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from ..evidence.hyperparameters import Group, Hyperparameters
+from .curves import provable, shape
 from .moment import Moment
 from .observer import Observer, in_samples
 from .run import Run
@@ -39,10 +41,12 @@ class HyperparameterObserver(Observer):
     def __init__(self) -> None:
         self._run: Run | None = None
         self._climbed = ""
+        self._factors: dict[int, float | None] = {}
         self._told: Hyperparameters | None = None
 
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
+        self._factors = {s.optimizer: _factor(s.scheduler) for s in run.schedules}
         self._tell(at)
 
     @in_samples
@@ -65,7 +69,7 @@ class HyperparameterObserver(Observer):
         if run is None:
             return
         groups = tuple(
-            _group(i, k, optimizer, group)
+            _group(i, k, optimizer, group, self._factors.get(i))
             for i, optimizer in enumerate(run.optimizers)
             for k, group in enumerate(optimizer.param_groups)
         )
@@ -75,7 +79,15 @@ class HyperparameterObserver(Observer):
             at.emit(seen)
 
 
-def _group(number: int, index: int, optimizer: Optimizer, group: Mapping[str, Any]) -> Group:
+def _factor(scheduler: Any) -> float | None:
+    """The highest value of its functions, where it is a ``LambdaLR`` whose code may be evaluated."""
+    functions = scheduler.lr_lambdas if isinstance(scheduler, LambdaLR) else ()
+    shapes = [shape(f, scheduler.last_epoch) if provable(f) else None for f in functions]
+    known = [s.highest for s in shapes if s is not None]
+    return max(known) if known and len(known) == len(shapes) else None
+
+
+def _group(number: int, index: int, optimizer: Optimizer, group: Mapping[str, Any], factor: float | None) -> Group:
     kind = type(optimizer).__name__
     lr = _number(group, "lr")
     initial = _number(group, "initial_lr")
@@ -94,6 +106,7 @@ def _group(number: int, index: int, optimizer: Optimizer, group: Mapping[str, An
         dampening=_number(group, "dampening"),
         eps=_number(group, "eps"),
         maximize=bool(group.get("maximize", False)),
+        factor=factor,
     )
 
 

@@ -22,6 +22,7 @@ from .observer import is_plain
 from .obstacles import saved_tensor_hooks
 from .operation import Operation
 from .operations import (
+    CELLS,
     CONVOLUTIONS,
     DRAWS,
     FROM_HOST,
@@ -282,5 +283,5 @@ class Lineage:
             return
         ids = next((t for t in met if not t.is_floating_point()), None) if name.startswith("embedding") else None
         # a recurrent layer's input comes first, and its state, which may be larger, begins at zero
-        main = met[0] if name in RECURRENT else max(met, key=lambda t: t.numel())
+        main = met[0] if name in RECURRENT or name in CELLS else max(met, key=lambda t: t.numel())
         self._trace.frontier.append(Frontier(op, ids, user_line(), main, self.of(main).rows))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.loop import GraphsKept, Progress
+from .formats import live_scaler
 from .membership import SHARDED
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
@@ -157,6 +158,7 @@ class LoopObserver(Observer):
                 stopped=self._stopped(at, batches),
                 stopped_epochs=self._epochs - self._lull.epochs,
                 silent=self._lull.silent,
+                scaled=live_scaler(run),
                 **at.tags(),
             )
         )

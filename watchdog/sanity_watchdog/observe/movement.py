@@ -202,7 +202,8 @@ class MovementObserver(Observer):
         return Layers(**at.tags(), quantity="log2_update_ratio", names=names, values=logs)
 
     def _movement(self, at: Moment, ended: bool = False) -> Movement:
-        looked = {n: self._parameters[n] for n in self._looked}
+        looked, foreseen = {n: self._parameters[n] for n in self._looked}, _planned(at)
+        idle = {n: p for n, p in looked.items() if n not in self._moving}
         return Movement(
             **at.tags(),
             paces=tuple(
@@ -219,12 +220,11 @@ class MovementObserver(Observer):
                 for w in self._walks.values()
                 if w.top is not None
             ),
-            still=tuple(
-                Still(n, p.numel(), p.ndim > 1, self._looked[n]) for n, p in looked.items() if n not in self._moving
-            ),
+            still=tuple(Still(n, p.numel(), p.ndim > 1, self._looked[n]) for n, p in idle.items()),
             elements=sum(p.numel() for p in looked.values()),
             half=any(p.dtype in HALF for p in looked.values()),
-            planned=at.attempt if ended else _planned(at),
+            planned=at.attempt if ended else foreseen,
+            foreseen=foreseen,
         )
 
     def _text(self, run: Run) -> str:

@@ -63,6 +63,7 @@ UNITS = frozenset((
 RECURRENT = frozenset((
     "lstm", "gru", "rnn_tanh", "rnn_relu",
 ))
+CELLS = frozenset(f"{name}_cell" for name in RECURRENT)
 READS = frozenset((
     "item", "tolist", "numpy", "__float__", "__array__",
 ))

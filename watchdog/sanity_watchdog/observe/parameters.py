@@ -18,7 +18,7 @@ from .run import Run
 from .sampling import DENSE
 from .sharding import local
 from .strided import measurable
-from .structure import equal_rows, has_mask, is_pruned, stacked
+from .structure import equal_rows, has_mask, is_pruned, stacked, switches
 from .tensors import Measuring, Statistics, part
 
 SETTLED = 5
@@ -79,7 +79,8 @@ class ParameterObserver(Observer):
         self._module = None  # the first batch: whatever the user's hooks initialise is initialised
         self._owners = owners = parameter_owners(module)
         tables = {name for name, owner in owners.items() if isinstance(owner, TABLES)}
-        masked = {name for name, p in self._parameters.items() if has_mask(owners.get(name), p)}
+        masks = switches(module)
+        masked = {name for name, p in self._parameters.items() if has_mask(owners.get(name), p, masks)}
 
         def then(seen: Reading) -> None:
             for name, state, size in seen.states():

@@ -1,6 +1,6 @@
 """What the statistics of a parameter do not show: equal units, masks beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,18 @@ def equal_rows(parameter: Tensor) -> Tensor | None:
     return (values[:ROWS] == values[:1]).all()
 
 
-def has_mask(owner: nn.Module | None, parameter: Tensor) -> bool:
-    """Does the module that registered ``parameter`` hold another tensor of its shape, as pruning leaves it?"""
+def has_mask(owner: nn.Module | None, parameter: Tensor, switches: Container[torch.Size]) -> bool:
+    """Is there a mask for ``parameter``: its shape among ``switches``, or in its module, as pruning leaves it?"""
     if owner is None:
         return False
     tensors = [*owner.buffers(), *(v for v in vars(owner).values() if isinstance(v, Tensor))]
-    return any(t.shape == parameter.shape for t in tensors)
+    return parameter.shape in switches or any(t.shape == parameter.shape for t in tensors)
+
+
+def switches(module: nn.Module) -> set[torch.Size]:
+    """Shapes of all tensors of truth values that ``module`` or a part of it holds."""
+    held = (v for part in module.modules() for v in (*part._buffers.values(), *vars(part).values()))
+    return {t.shape for t in held if isinstance(t, Tensor) and t.dtype == torch.bool}
 
 
 def is_pruned(owner: nn.Module | None, name: str) -> bool:

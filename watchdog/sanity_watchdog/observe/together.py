@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from .entering import BATCH_FIRST
 from .operation import Operation
-from .operations import CONVOLUTIONS, RECURRENT
+from .operations import CELLS, CONVOLUTIONS, RECURRENT
 
 PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "einsum")
 MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
@@ -14,7 +14,6 @@ MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
 AXES = ("unsqueeze", "__getitem__", "view", "reshape", "unflatten")
 """Functions by which users add an axis."""
 ATTENTION, FUSED = "multi_head_attention_forward", "scaled_dot_product_attention"
-CELLS = tuple(f"{name}_cell" for name in RECURRENT)
 
 
 class Together:
