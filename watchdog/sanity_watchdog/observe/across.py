@@ -10,14 +10,12 @@ from .calls import Marks
 from .first_loss import FirstLossObserver
 from .moment import Moment
 from .operation import Operation
-from .operations import MULTIPLIES, VIEWS
+from .operations import VIEWS
 from .site import user_line
 
 SOFTMAXES = ("softmax", "log_softmax")
 LOGS = ("log", "log2", "log10")
-KEEPS = frozenset(
-    ("add", "sub", "clamp", "clip", "clamp_min", "neg", "negative", "contiguous", "float", "clone", "div")
-)
+KEEPS = frozenset(("add", "sub", "clamp", "clip", "clamp_min", "neg", "contiguous", "float", "clone", "div"))
 """What leaves every value in its place, with numbers for its other arguments."""
 SUMS = ("sum", "mean")
 
@@ -79,7 +77,7 @@ class Across:
             after = shared
         elif shared.picked:
             after = shared if name in VIEWS else None
-        elif name in MULTIPLIES and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
+        elif name == "mul" and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
             other = given[1] if given[0] is source else given[0]
             after = None if other.requires_grad else replace(shared, weighed=True)
         elif _takes(op, source, shared):

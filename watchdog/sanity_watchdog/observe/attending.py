@@ -11,12 +11,12 @@ from .calls import Marks, Trace
 from .facts import Fact
 from .observer import is_plain
 from .operation import Operation
-from .operations import ADDS, VIEWS
+from .operations import VIEWS
 from .recurring import Recurring
 from .site import user_line
 from .suspects import keeps_order
 from .together import ATTENTION, FUSED, Together
-from .weighing import CONTRACTIONS, PRODUCTS, Weighing
+from .weighing import CONTRACTIONS, Weighing
 
 KEPT, HIDDEN = 0.9, 0.5
 """Share of the padding that a mask turned round keeps, and of the tokens that it hides: often the first one is kept."""
@@ -70,7 +70,7 @@ class Attending:
         first = facts[0]
         if name in ("view", "reshape") and out.ndim == 2 and given.ndim == 3 and self.states.get(given):
             self.torn = self.torn or (user_line() if len(out) == given.shape[1] != len(given) > 1 else "")
-        if name in ADDS and len(args) > 1 and not self.placed:
+        if name == "add" and len(args) > 1 and not self.placed:
             self._note_positions(given, args[1])
         if name in (ATTENTION, FUSED):
             padding = op.kwargs.get("key_padding_mask")
@@ -128,7 +128,7 @@ class Attending:
         where = next((w[1] for a in args if (w := self._weights.get(id(a))) is not None and w[0] is a), "")
         if not where:
             return
-        if name in VIEWS or name in PRODUCTS:
+        if name in VIEWS or name == "mul":
             self._weights[id(out)] = out, where
         elif name in CONTRACTIONS and args[0].shape[-1] > 1:
             self.lone = where

@@ -9,7 +9,7 @@ from torch import Tensor
 from .calls import Marks
 from .gaussians import LEARNED, Atom, Form, Gaussians, variance_of
 from .operation import Operation
-from .operations import DIVIDES, LAYERS, MULTIPLIES, RECURRENT, RESHAPES, SUBTRACTS
+from .operations import LAYERS, RECURRENT, RESHAPES, SUBTRACTS
 from .site import user_line
 
 ALIKE = RESHAPES | {"expand", "expand_as", "detach", "clone", "contiguous", "float", "to"}
@@ -72,15 +72,15 @@ class Codes:
             self._draw(self._means_of(inputs[0]), out)
         elif name in ALIKE and inputs:
             self._pass_on(inputs[0], out)
-        elif (name in MULTIPLIES or name == "__rmul__") and len(inputs) == 2:
+        elif name == "mul" and len(inputs) == 2:
             self._scale(inputs, out)
-        elif name in ("add", "__radd__") and len(inputs) == 2:
+        elif name == "add" and len(inputs) == 2:
             self._shift(inputs, out)
         elif name in SUBTRACTS and len(inputs) == 2:
             for code, mean in (inputs, inputs[::-1]):
                 if self._codes.get(code) is not None and self._means_of(mean):
                     self.scored(code)
-        elif name in DIVIDES and len(inputs) == 2 and not inputs[1].requires_grad:
+        elif name == "div" and len(inputs) == 2 and not inputs[1].requires_grad:
             for atom in self._gaussians.of(out):
                 self._standardised[atom] = self._means_of(inputs[0])
         elif name in LAYERS or name in RECURRENT:

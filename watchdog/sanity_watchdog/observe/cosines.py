@@ -7,9 +7,11 @@ from torch import Tensor
 
 from .calls import LossCall, Marks
 from .operation import Operation
-from .operations import DIVIDES, MULTIPLIES, NORMS, VIEWS
+from .operations import NORMS, VIEWS
 
-CONTRACTS = MULTIPLIES | {"matmul", "mm", "bmm", "linear", "einsum", "dot", "inner", "vdot", "vecdot", "linalg_vecdot"}
+CONTRACTS = frozenset(
+    ("mul", "matmul", "mm", "bmm", "linear", "einsum", "dot", "inner", "vdot", "vecdot", "linalg_vecdot")
+)
 SUMS = VIEWS | {"sum", "mean", "diagonal", "diag", "trace"}
 PADS = VIEWS | {"add", "maximum", "max"}
 
@@ -42,9 +44,9 @@ class Cosines:
 
     def _pair(self, name: str, a: Tensor, b: Tensor, out: Tensor) -> bool:
         lengths = self._lengths.get(a), self._lengths.get(b)
-        if name in MULTIPLIES and lengths[0] and lengths[1]:
+        if name == "mul" and lengths[0] and lengths[1]:
             self._lengths.put(out, lengths[0] + lengths[1])
-        elif name in DIVIDES and (missing := self._open.get(a)) and lengths[1]:
+        elif name == "div" and (missing := self._open.get(a)) and lengths[1]:
             self._open.put(out, missing - lengths[1])
             return missing <= lengths[1]
         elif name == "cosine_similarity" or name in CONTRACTS:

@@ -13,7 +13,7 @@ from .observer import is_plain
 from .operation import Operation
 from .site import user_line
 
-DIVIDES = frozenset(("div", "divide", "true_divide", "__rdiv__", "__rtruediv__", "reciprocal"))
+DIVIDES = frozenset(("div", "rdiv", "reciprocal"))
 WATCHED = DIVIDES | frozenset((
     "softmax", "log_softmax", "logsumexp", "log", "log2", "log10", "log1p", "logit", "exp", "expm1", "exp2", "sqrt",
     "rsqrt", "pow", "acos", "arccos", "asin", "arcsin", "atanh", "acosh", "lgamma", "std", "var",

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .calls import Marks
 from .operation import Operation
-from .operations import DIVIDES, EXTREMES, FACTORS, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS
+from .operations import EXTREMES, FACTORS, NORMS, RESHAPES, SUBTRACTS
 
 MOST = 1 << 16
 """Values of a factor, or of a choice between two multiples of a difference, that are looked at."""
@@ -36,7 +36,7 @@ class Distances:
             return "", 0
         elif name in RESHAPES:
             self._multiples.put(out, found)
-        elif name in ("neg", "negative"):
+        elif name == "neg":
             self._multiples.put(out, (found[0], -found[1]))
         elif name == "abs" or name in NORMS:
             return "absolute error" if name == "abs" else "norm of the error", 1
@@ -51,7 +51,7 @@ class Distances:
     def _scale(self, op: Operation, found: Multiple) -> None:
         known = next(t for t in op.inputs if self._multiples.get(t) is not None)
         factors = [a for a in op.args[:2] if a is not known]
-        if len(factors) != 1 or (op.name in DIVIDES and op.args[0] is not known):
+        if len(factors) != 1 or (op.name == "div" and op.args[0] is not known):
             return
         factor = factors[0]
         if isinstance(factor, Tensor):
@@ -71,8 +71,8 @@ def squares(op: Operation) -> bool:
     power = op.args[1] if len(op.args) > 1 else None
     return (
         op.name == "square"
-        or (op.name in ("pow", "__pow__") and isinstance(power, (int, float)) and power == 2)
-        or (op.name in MULTIPLIES and power is not None and op.args[0] is power)
+        or (op.name == "pow" and isinstance(power, (int, float)) and power == 2)
+        or (op.name == "mul" and power is not None and op.args[0] is power)
     )
 
 

@@ -10,7 +10,7 @@ from ..evidence.broadcasts import Spread
 from ..evidence.detached import Cut
 from ..evidence.losses import Origin
 from .calls import Marks
-from .operations import SCALES, VIEWS
+from .operations import FACTORS, VIEWS
 from .pairs import Pairs
 
 
@@ -97,7 +97,7 @@ class TensorFacts:
 
 def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:
     """Are probabilities of single answers put side by side?"""
-    return name in ("cat", "concat", "stack") and all(getattr(f.origin, "name", "") == "sigmoid" for f in facts)
+    return name in ("cat", "stack") and all(getattr(f.origin, "name", "") == "sigmoid" for f in facts)
 
 
 def answers_weigh(inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
@@ -112,9 +112,9 @@ def keeps_length(name: str, inputs: Sequence[Tensor], facts: Sequence[Fact]) -> 
     if name in VIEWS:
         return bool(facts) and facts[0].unit
     rest = [t.numel() for t, f in zip(inputs, facts, strict=True) if not f.unit]
-    return name in SCALES and len(rest) < len(inputs) and all(n == 1 for n in rest)
+    return name in FACTORS and len(rest) < len(inputs) and all(n == 1 for n in rest)
 
 
 def divides_by_norm(name: str, facts: Sequence[Fact]) -> bool:
     """Is it a quotient by lengths?"""
-    return name in ("div", "true_divide", "divide") and len(facts) > 1 and facts[1].norm
+    return name == "div" and len(facts) > 1 and facts[1].norm

@@ -13,6 +13,7 @@ from torch import Tensor
 from .calls import Marks
 from .distances import squares
 from .operation import Operation
+from .operations import ADDITIONS
 
 Atom = tuple[str, Hashable]
 """Its kind, and what it is of."""
@@ -23,8 +24,7 @@ MOST = 8
 FIXED, LEARNED, MIXED = "fixed", "learned", "mixed"
 """Kinds of atoms of unknown making: without a gradient, with one, a product of two that have one."""
 SAME = ("expand", "expand_as", "contiguous", "clone")
-SUMS = ("add", "__radd__", "sub", "subtract", "rsub", "__rsub__")
-PRODUCTS = ("mul", "multiply", "__rmul__", "div", "divide", "true_divide", "neg", "negative")
+PRODUCTS = ("mul", "div", "neg")
 
 
 class Gaussians:
@@ -43,13 +43,13 @@ class Gaussians:
         if name in SAME and args and isinstance(args[0], Tensor) and args[0].shape == out.shape:
             self._forms.put(out, self.of(args[0]))
             return 0
-        found = self._sum(name, args) if name in SUMS else self._product(name, args) if name in PRODUCTS else None
+        found = self._sum(name, args) if name in ADDITIONS else self._product(name, args) if name in PRODUCTS else None
         if found is None:
             found = self._atom(op)
         if found is None or len(found) > MOST:
             return 0
         self._forms.put(out, found)
-        sign = _sign(found) if name in SUMS else 0
+        sign = _sign(found) if name in ADDITIONS else 0
         if sign:
             self.divergences.append(found)
         return sign
@@ -68,7 +68,7 @@ class Gaussians:
     def _sum(self, name: str, args: tuple[Any, ...]) -> Form | None:
         if len(args) < 2:
             return None
-        signs = {"sub": (1, -1), "subtract": (1, -1), "rsub": (-1, 1), "__rsub__": (-1, 1)}.get(name, (1, 1))
+        signs = {"sub": (1, -1), "rsub": (-1, 1)}.get(name, (1, 1))
         total: dict[Atom, float] = {}
         for part, sign in zip(args[:2], signs, strict=True):
             if isinstance(part, Tensor):
@@ -79,7 +79,7 @@ class Gaussians:
         return total
 
     def _product(self, name: str, args: tuple[Any, ...]) -> Form | None:
-        if name in ("neg", "negative"):
+        if name == "neg":
             return _times(self.of(args[0]), -1.0)
         numbers = [a for a in args[:2] if isinstance(a, (int, float))]
         tensors = [a for a in args[:2] if isinstance(a, Tensor)]
@@ -87,7 +87,7 @@ class Gaussians:
             return self._new(MIXED)
         if len(numbers) != 1 or len(tensors) != 1 or not numbers[0]:
             return None
-        if name in ("div", "divide", "true_divide"):
+        if name == "div":
             return _times(self.of(tensors[0]), 1 / numbers[0]) if args[0] is tensors[0] else None
         return _times(self.of(tensors[0]), float(numbers[0]))
 

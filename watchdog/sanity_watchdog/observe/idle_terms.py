@@ -11,10 +11,10 @@ from .calls import LossCall, Marks
 from .distances import squares
 from .observer import is_plain
 from .operation import Operation
-from .operations import DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
+from .operations import FACTORS, SUBTRACTS, VIEWS
 from .site import user_line
 
-ADDS = ("add", "__radd__", "stack", "cat")
+JOINS = ("add", "stack", "cat")
 REDUCES = VIEWS | {"mean", "sum"}
 
 
@@ -60,7 +60,7 @@ class IdleTerms:
         if name in SUBTRACTS:
             if len(inputs) == 2 and inputs[0].numel() > 1:
                 self._gaps.put(out, _pair(*inputs))
-            elif len(inputs) == 2 and inputs[1].requires_grad and name in ("sub", "subtract"):
+            elif len(inputs) == 2 and inputs[1].requires_grad and name == "sub":
                 self._terms.put(out, self._terms.get(inputs[0]) or ())
             return
         gap = self._gaps.get(inputs[0]) if inputs else None
@@ -69,7 +69,7 @@ class IdleTerms:
                 self._compare("squared error" if name != "abs" else "absolute error", user_line(), gap, out)
             return
         known = [term for t in inputs for term in self._terms.get(t) or ()]
-        if known and (name in ADDS or name in REDUCES or _weighs(op.name, op.args)):
+        if known and (name in JOINS or name in REDUCES or _weighs(op.name, op.args)):
             self._terms.put(out, tuple(dict.fromkeys(known)))
 
 
@@ -80,7 +80,7 @@ def _pair(one: Tensor, other: Tensor) -> frozenset[int]:
 
 def _weighs(name: str, args: tuple[Any, ...]) -> bool:
     """Is it a product with, or a quotient by, a number other than zero?"""
-    if not (name in MULTIPLIES or name in DIVIDES or name == "__rmul__") or len(args) < 2:
+    if name not in FACTORS or len(args) < 2:
         return False
     factors = [a for a in args[:2] if isinstance(a, (int, float))]
-    return len(factors) == 1 and factors[0] > 0 and (name not in DIVIDES or factors[0] is args[1])
+    return len(factors) == 1 and factors[0] > 0 and (name != "div" or factors[0] is args[1])

@@ -19,7 +19,7 @@ TWICE, ROUNDING = 255.0**2, 1e-3
 """Pixels of 8 bits that were divided by 255 twice are whole numbers of such parts; float32 is off by 5e-5 of one."""
 NORMALISING = ("BatchNorm", "LayerNorm", "GroupNorm", "RMSNorm", "RmsNorm")
 
-ATTACHES = ("cat", "concat", "concatenate", "hstack")
+ATTACHES = ("cat", "hstack")
 MULTIPLIES = ("AddmmBackward", "MmBackward")
 """What the names of the nodes begin with that a linear layer leaves in the graph."""
 

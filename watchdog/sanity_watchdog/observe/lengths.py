@@ -9,12 +9,12 @@ from .calls import Marks
 from .moment import Moment
 from .observer import Observer, in_samples
 from .operation import Operation
-from .operations import DIVIDES, MULTIPLIES, NORMS, VIEWS
+from .operations import FACTORS, NORMS, VIEWS
 from .site import user_line
 
 SAME = ("float", "half", "bfloat16", "double", "to", "contiguous", "clone", "detach", "chunk", "split", "cat", "roll")
-KEEPS = VIEWS | {"masked_fill", "fill_diagonal", "where", "cat", "add", "__radd__", "sub"}
-PRODUCTS = ("matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "linear")
+KEEPS = VIEWS | {"masked_fill", "fill_diagonal", "where", "cat", "add", "sub"}
+PRODUCTS = ("matmul", "__rmatmul__", "mm", "bmm", "linear")
 
 
 class Lengths:
@@ -39,13 +39,13 @@ class Lengths:
             self._put(self._axes, out, op.argument("dim", 2, 1))
         elif name in NORMS and out.ndim == first.ndim > 1:
             self._put(self._norms, out, op.argument("dim", 2))
-        elif name in DIVIDES and len(inputs) == 2 and (axis := self._norms.get(inputs[1])) is not None:
+        elif name == "div" and len(inputs) == 2 and (axis := self._norms.get(inputs[1])) is not None:
             if inputs[1].ndim == out.ndim:
                 self._axes.put(out, axis)
         elif name in PRODUCTS:
             self._product(op)
         elif (where := self._across.get(first)) is not None:
-            if name in KEEPS or (name in MULTIPLIES | DIVIDES and all(t.numel() == 1 for t in inputs[1:])):
+            if name in KEEPS or (name in FACTORS and all(t.numel() == 1 for t in inputs[1:])):
                 self._across.put(out, where)
         elif (axis := self._norms.get(first)) is not None and name in VIEWS | {"add", "maximum"}:
             if out.ndim == first.ndim:

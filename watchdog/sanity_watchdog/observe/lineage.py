@@ -31,7 +31,6 @@ from .operations import (
     KEEPS_HEAD,
     LAYERS,
     MIXING,
-    MULTIPLIES,
     NORMS,
     READS,
     RECURRENT,
@@ -179,7 +178,7 @@ class Lineage:
         if self._followers is not None:
             note_dropout(self._trace, op, first.is_raw)
             self._followers.follow(op)
-        self._trace.distils |= name in MULTIPLIES and answers_weigh(inputs, facts)
+        self._trace.distils |= name == "mul" and answers_weigh(inputs, facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(op, self._samples)
         if data:

@@ -13,10 +13,10 @@ from torch import Tensor
 from .calls import Marks
 from .distances import one_sign, squares
 from .operation import Operation
-from .operations import DIVIDES, FACTORS, FLIPS, NORMS, SUBTRACTS, VIEWS
+from .operations import FACTORS, NORMS, SUBTRACTS, VIEWS
 from .site import user_line
 
-JOINS = VIEWS | {"add", "__radd__", "cat", "stack", "concat", "where", "masked_fill", "positive"}
+JOINS = VIEWS | {"add", "cat", "stack", "where", "masked_fill", "positive"}
 LINEAR = JOINS | {"sum", "mean"}
 MOST = 256
 """Logarithms that are followed at a time."""
@@ -67,7 +67,7 @@ class LogScales:
             self._exponent(inputs[0], out) if name == "exp" else self._logarithm(inputs[0], out)
         elif squares(op) or name == "abs" or name in NORMS:
             self._square(inputs[0], out)
-        elif name in LINEAR or name in SUBTRACTS or name in FLIPS:
+        elif name in LINEAR or name in SUBTRACTS or name == "neg":
             self._add(name, args, inputs, out)
         elif name in FACTORS:
             self._multiply(name, args, inputs, out)
@@ -122,17 +122,17 @@ class LogScales:
 
     def _add(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
         signs = [1] * len(inputs)
-        if name in FLIPS:
+        if name == "neg":
             signs = [-1]
         elif name in SUBTRACTS:
-            first = inputs[0] is args[0] and name in ("sub", "subtract")
+            first = inputs[0] is args[0] and name == "sub"
             signs = [1 if (i == 0) == first else -1 for i in range(len(inputs))]
             if len(inputs) == 1:
                 signs = [1 if first else -1]
         total = _joined(_times(self._sum_of(t), sign) for t, sign in zip(inputs, signs, strict=True))
         if 0 < len(total) <= MOST:
             self._sums.put(out, total)
-        if name in JOINS or name in SUBTRACTS or name in FLIPS:
+        if name in JOINS or name in SUBTRACTS or name == "neg":
             scaled = _joined(self._scaled.get(t) or {} for t in inputs)
             if 0 < len(scaled) <= MOST:
                 self._scaled.put(out, scaled)
@@ -140,14 +140,14 @@ class LogScales:
             size = self._sizes.get(inputs[0])
             if size is not None:
                 self._sizes.put(out, size)
-        if name not in SUBTRACTS and name not in FLIPS and all(self._is_positive(t) for t in inputs):
+        if name not in SUBTRACTS and name != "neg" and all(self._is_positive(t) for t in inputs):
             self._positive.put(out, True)
 
     def _multiply(self, name: str, args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> None:
         if len(args) < 2:
             return
         a, b = args[:2]
-        divides = name in DIVIDES
+        divides = name == "div"
         learned = [t for t in (a, b) if isinstance(t, Tensor) and t.requires_grad]
         if len(learned) == 1:
             one, factor = (a, b) if learned[0] is a else (b, a)

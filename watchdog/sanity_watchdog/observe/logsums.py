@@ -28,7 +28,7 @@ class LogSums:
             return ""
         if len(inputs) == 1:
             self._follow_one(name, inputs[0], out)
-        elif name in ("sub", "subtract") and len(inputs) == 2 and op.args[0] is inputs[0]:
+        elif name == "sub" and len(inputs) == 2 and op.args[0] is inputs[0]:
             source = self._logs.get(inputs[1])
             if source is not None and source[0]() is self._root(inputs[0]):
                 return "partial likelihood" if source[1] else "log_softmax"

@@ -11,12 +11,12 @@ from .distances import squares
 from .loss_statistics import DISTANCES
 from .observer import is_plain
 from .operation import Operation
-from .operations import FACTORS, KEEPS_VALUES, MULTIPLIES, NORMS, RESHAPES, SUBTRACTS, VIEWS
+from .operations import FACTORS, KEEPS_VALUES, NORMS, RESHAPES, SUBTRACTS, VIEWS
 from .site import user_line
 
 DRAWS = ("randn", "randn_like", "normal")
-KEEPS = RESHAPES | KEEPS_VALUES | {"__getitem__", "type", "expand", "expand_as", "add", "__radd__"}
-PRODUCTS = MULTIPLIES | {"matmul", "__matmul__", "mm", "bmm", "einsum"}
+KEEPS = RESHAPES | KEEPS_VALUES | {"__getitem__", "type", "expand", "expand_as", "add"}
+PRODUCTS = ("mul", "matmul", "mm", "bmm", "einsum")
 LEAVES = KEEPS | FACTORS | VIEWS | {"sum", "mean", "sub", "sigmoid", "softmax", "log_softmax"}
 """What leaves products of codes products of codes; behind a layer they are its scores."""
 READS = ("numpy", "tolist", "__array__")

@@ -13,28 +13,16 @@ VIEWS = frozenset((
     "select", "narrow", "expand", "expand_as", "t", "T", "mT", "clamp", "clamp_min", "clip", "swapaxes",
     "index_select", "gather", "chunk", "split", "unbind", "flip", "roll",
 ))
-MULTIPLIES = frozenset((
-    "mul", "multiply",
-))
-DIVIDES = frozenset((
-    "div", "true_divide", "divide",
-))
-SCALES = MULTIPLIES | DIVIDES
-TIMES = MULTIPLIES | {"__rmul__"}
-FACTORS = TIMES | DIVIDES
-FLIPS = frozenset((
-    "neg", "negative", "__neg__",
-))
-ADDS = frozenset((
-    "add",
+FACTORS = frozenset((
+    "mul", "div",
 ))
 EXTREMES = frozenset((
     "min", "max", "minimum", "maximum",
 ))
 KEEPS_VALUES = frozenset((
-    "neg", "negative", "detach", "clone", "contiguous", "float", "half", "bfloat16", "double", "to",
+    "neg", "detach", "clone", "contiguous", "float", "half", "bfloat16", "double", "to",
 ))
-KEEPS_HEAD = VIEWS | SCALES | {"add", "log_softmax"}
+KEEPS_HEAD = VIEWS | FACTORS | {"add", "log_softmax"}
 CONVOLUTIONS = frozenset((
     "conv1d", "conv2d", "conv3d",
 ))
@@ -46,11 +34,12 @@ MIXING = LAYERS | frozenset((
     "batch_norm", "instance_norm", "rms_norm", "lstm", "gru", "rnn_tanh", "rnn_relu", "embedding",
 ))
 JOINS = frozenset((
-    "add", "__radd__", "cat", "concat", "concatenate", "hstack", "stack",
+    "add", "cat", "hstack", "stack",
 ))
 SUBTRACTS = frozenset((
-    "sub", "rsub", "__rsub__", "subtract",
+    "sub", "rsub",
 ))
+ADDITIONS = SUBTRACTS | {"add"}
 REDUCES = frozenset((
     "mean", "sum", "norm", "nanmean",
 ))
@@ -86,11 +75,11 @@ MOVES = frozenset((
     "transpose", "permute", "movedim", "moveaxis", "swapaxes", "swapdims", "t", "T", "mT", "select", "narrow", "chunk",
     "split", "unbind", "__getitem__", "index_select", "flip", "roll",
 ))
-ELEMENTWISE = ACTIVATIONS | SCALES | ADDS | SUBTRACTS | KEEPS_VALUES | frozenset((
-    "pow", "square", "sqrt", "rsqrt", "exp", "log", "log1p", "abs", "sign", "sin", "cos", "reciprocal", "clamp", "clip",
-    "clamp_min", "clamp_max", "remainder", "__floordiv__", "floor_divide", "eq", "ne", "lt", "le", "gt", "ge", "where",
-    "masked_fill", "dropout", "layer_norm", "long", "int", "type", "bool", "cpu", "cuda", "round", "floor",
-    "logical_not", "logical_and", "logical_or", "nan_to_num",
+ELEMENTWISE = ACTIVATIONS | FACTORS | ADDITIONS | KEEPS_VALUES | frozenset((
+    "pow", "square", "sqrt", "rsqrt", "exp", "log", "log1p", "abs", "sign", "sin", "cos", "reciprocal",
+    "clamp", "clip", "clamp_min", "clamp_max", "remainder", "__floordiv__", "floor_divide", "eq", "ne", "lt", "le",
+    "gt", "ge", "where", "masked_fill", "dropout", "layer_norm", "long", "int", "type", "bool", "cpu", "cuda",
+    "round", "floor", "logical_not", "logical_and", "logical_or", "nan_to_num",
 ))
 SPREADS = frozenset((
     "expand", "expand_as", "broadcast_to",
@@ -98,12 +87,23 @@ SPREADS = frozenset((
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))
+SPELLINGS = {
+    "__add__": "add", "__radd__": "add", "__iadd__": "add",
+    "__sub__": "sub", "__isub__": "sub", "subtract": "sub", "__rsub__": "rsub",
+    "__mul__": "mul", "__rmul__": "mul", "__imul__": "mul", "multiply": "mul",
+    "__truediv__": "div", "__div__": "div", "__itruediv__": "div", "__idiv__": "div", "divide": "div",
+    "true_divide": "div", "__rtruediv__": "rdiv", "__rdiv__": "rdiv",
+    "__neg__": "neg", "negative": "neg", "__pow__": "pow", "__matmul__": "matmul",
+    "concat": "cat", "concatenate": "cat",
+}
+"""Other names of the same functions. Of those that take their operands the other way round the name begins with r."""
 # fmt: on
 
 
 def name_of(function: Any) -> str:
-    """Name of a torch function, in-place ones without their underscore; of the attribute where it is a getter."""
+    """Name of a torch function, one for all its spellings; of the attribute where it is a getter."""
     name = str(getattr(function, "__name__", ""))
     if name == "__get__":
         return str(getattr(getattr(function, "__self__", None), "__name__", name))
-    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    return SPELLINGS.get(name, name)

@@ -2,7 +2,7 @@
 
 from ..evidence.losses import Origin
 from .operation import Operation
-from .operations import ACTIVATIONS, ADDS, DIVIDES, MULTIPLIES, SUBTRACTS, VIEWS
+from .operations import ACTIVATIONS, SUBTRACTS, VIEWS
 from .site import user_line
 
 TWICE = {"log_softmax": "softmax", "softmax": "softmax", "logsigmoid": "sigmoid", "sigmoid": "sigmoid"}
@@ -18,7 +18,7 @@ def origin_of(op: Operation, raw: bool = False, of: Origin | None = None, line: 
     shift that its result has of a tanh.
     """
     name, args, out = op.name, op.args, op.out
-    if of is not None and of.name == "sigmoid" and name == "__rsub__" and args[1:2] == (1,):
+    if of is not None and of.name == "sigmoid" and name == "rsub" and args[1:2] == (1,):
         return of  # the other answer's probability
     if line == SIGMOID and name not in VIEWS:
         return Origin("sigmoid", tuple(out.shape), None, user_line())
@@ -60,13 +60,13 @@ def line_of(op: Operation, line: Line | None) -> Line | None:
     if len(numbers) != 1 or not op.inputs:
         return None
     (number,), (factor, shift), leads = numbers, line, args[0] is op.inputs[0]
-    if name in (*ADDS, "__radd__"):
+    if name == "add":
         return factor, shift + number
-    if name in (*MULTIPLIES, "__rmul__"):
+    if name == "mul":
         return factor * number, shift * number
-    if name in DIVIDES and leads and number:
+    if name == "div" and leads and number:
         return factor / number, shift / number
     if name in SUBTRACTS:
-        from_it = leads and not name.startswith(("r", "__r"))
+        from_it = leads and name == "sub"
         return (factor, shift - number) if from_it else (-factor, number - shift)
     return None

@@ -8,18 +8,15 @@ from torch import Tensor
 from .bounded import thinned
 from .calls import Marks, Trace
 from .operation import Operation
-from .operations import VIEWS
+from .operations import ADDITIONS, FACTORS, VIEWS
 from .site import user_line
 
 SCORES, SHARED, TOTAL = "scores", "shared", "total"
 """Scores or probabilities, or what keeps them such (their complement, their square); their product with a mask, summed
 or not; a sum of scores and mask, or of several products."""
 PASSES = VIEWS | {"sum", "mean"}
-ADDS = ("add", "__radd__", "__iadd__", "sub", "__rsub__", "rsub")
-MULTIPLIES = ("mul", "__rmul__", "multiply")
-DIVIDES = ("div", "true_divide", "divide")
 POWERS = ("pow", "square")
-FOLLOWED = PASSES | {*ADDS, *MULTIPLIES, *DIVIDES, *POWERS}
+FOLLOWED = PASSES | FACTORS | ADDITIONS | {*POWERS}
 
 
 class Overlaps:
@@ -47,7 +44,7 @@ class Overlaps:
         marks = [self._marks.get(t) or ((SCORES, None) if self._is_scored(t) else None) for t in inputs]
         kinds = [m[0] if m is not None else None for m in marks]
         ends = next((m[1] for m in marks if m is not None and m[1] is not None), None)
-        if name in DIVIDES and kinds == [SHARED, TOTAL] and ends is not None:
+        if name == "div" and kinds == [SHARED, TOTAL] and ends is not None:
             low, high = ends.tolist()
             if low < 0 or high > 1:
                 self._trace.overlaps.append((user_line(), low, high))
@@ -64,16 +61,16 @@ class Overlaps:
     def _kind(self, name: str, kinds: list[str | None], inputs: list[Tensor]) -> str | None:
         """What the result is."""
         first = next((k for k in kinds if k is not None), None)
-        if first is None or name in PASSES or (len(inputs) == 1 and name in (*ADDS, *MULTIPLIES, *DIVIDES)):
+        if first is None or name in PASSES or (len(inputs) == 1 and (name in ADDITIONS or name in FACTORS)):
             return first
-        if name in POWERS or (name in MULTIPLIES and len(inputs) == 2 and inputs[0] is inputs[1]):
+        if name in POWERS or (name == "mul" and len(inputs) == 2 and inputs[0] is inputs[1]):
             return first if first == SCORES else None
         if len(inputs) != 2:
             return None
         other = next((t for t, k in zip(inputs, kinds, strict=True) if k is None), None)
-        if name in MULTIPLIES and other is not None and first == SCORES:
+        if name == "mul" and other is not None and first == SCORES:
             return SHARED if inputs[0].shape == inputs[1].shape and self._is_mask(other) else None
-        if name in ADDS:
+        if name in ADDITIONS:
             return TOTAL if other is None or self._is_given(other) else None
         return None
 

@@ -7,14 +7,15 @@ from torch import Tensor, nn
 
 from ..evidence.broadcasts import Spread, batch_meets_batch
 from .operation import Operation
-from .operations import ADDS, DIVIDES, EXTREMES, KEEPS_VALUES, MULTIPLIES, REDUCES, SUBTRACTS
+from .operations import EXTREMES, KEEPS_VALUES, REDUCES, SUBTRACTS
 from .site import user_line
 
 KINDS = {
-    **dict.fromkeys(MULTIPLIES, "multiplication"),
-    **dict.fromkeys(DIVIDES, "division"),
-    **dict.fromkeys(ADDS, "addition"),
-    **dict.fromkeys(SUBTRACTS, "subtraction"),
+    "mul": "multiplication",
+    "div": "division",
+    "add": "addition",
+    "sub": "subtraction",
+    "rsub": "subtraction",
 }
 
 
@@ -73,9 +74,9 @@ def _carried(pairs: Pairs, op: Operation, known: Sequence[Pairs | None]) -> Pair
         return pairs
     if any(t.numel() >= op.out.numel() > 1 for t in rest):
         return None
-    if name in ADDS or name in SUBTRACTS:
+    if name == "add" or name in SUBTRACTS:
         return pairs
-    if name in MULTIPLIES or (name in DIVIDES and known[0] is not None):
+    if name == "mul" or (name == "div" and known[0] is not None):
         if len(rest) != len(inputs) - 1:
             return None
         return replace(pairs, product=True) if any(t.numel() > 1 for t in rest) else pairs

@@ -12,10 +12,9 @@ from .distances import squares
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
 from .operation import Operation
-from .operations import MULTIPLIES, NORMS, SUBTRACTS, VIEWS
+from .operations import NORMS, SUBTRACTS, VIEWS
 from .site import user_line
 
-ADDS = ("add", "__radd__")
 KEEPS = VIEWS | {"detach", "requires_grad"}
 Weight = weakref.ref[Tensor]
 MOST = 4
@@ -66,7 +65,7 @@ class Penalties:
     def _measure(self, op: Operation) -> None:
         name, first, out, number = op.name, op.inputs[0], op.out, _number(op)
         samples, squared, length = self._slopes.get(first), self._squares.get(first), self._lengths.get(first)
-        shifted = name in ADDS and number is not None
+        shifted = name == "add" and number is not None
         if samples and squares(op):
             self._squares.put(out, samples)
         elif samples and shifted:
@@ -85,14 +84,14 @@ class Penalties:
             self._gaps.put(out, True)
         elif name in SUBTRACTS and _number(op) == 1 and _is_weight(inputs[0], out):
             self._complements.put(out, weakref.ref(inputs[0]))
-        elif name in MULTIPLIES and len(inputs) == 2:
+        elif name == "mul" and len(inputs) == 2:
             weight, other = inputs if _is_weight(inputs[0], out) else inputs[::-1]
             rest = next((c for t in inputs if (c := self._complements.get(t)) is not None), None)
             if rest is None and self._gaps.get(other) and _is_weight(weight, out):
                 rest = weakref.ref(weight)
             if rest is not None:
                 self._parts.put(out, rest)
-        elif name in ADDS and len(inputs) == 2:
+        elif name == "add" and len(inputs) == 2:
             part = next((p for t in inputs if (p := self._parts.get(t)) is not None), None)
             weights = part() if part is not None else None
             if weights is not None and self._looked < MOST:

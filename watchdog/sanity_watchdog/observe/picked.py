@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .calls import Marks, Trace
 from .operation import Operation
-from .operations import MULTIPLIES, VIEWS
+from .operations import VIEWS
 
 PICKS = ("__getitem__", "gather", "index_select", "take")
 MOST = 1000
@@ -29,7 +29,7 @@ class Picked:
             self._tables.put(out, inputs[0])
         elif name in VIEWS and len(inputs) == 1 and (table := self._tables.get(inputs[0])) is not None:
             self._tables.put(out, table)
-        elif name in MULTIPLIES and len(inputs) == 2 and self._trace.calls:
+        elif name == "mul" and len(inputs) == 2 and self._trace.calls:
             for losses, factors in (inputs, inputs[::-1]):
                 table = self._tables.get(factors)
                 if table is not None and losses.numel() == factors.numel():

@@ -16,13 +16,12 @@ from .loss_statistics import BINARY_LOSSES, DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples
 from .operation import Operation
-from .operations import CONVOLUTIONS, DIVIDES, FACTORS, FLIPS, SUBTRACTS, VIEWS
+from .operations import CONVOLUTIONS, FACTORS, SUBTRACTS, VIEWS
 from .run import Run
 from .site import user_line
 
-ADDS = ("add", "__radd__")
 KEEPS = VIEWS | {
-    *("mean", "sum", "add", "__radd__", "cat", "stack", "relu", "leaky_relu", "softplus", "sigmoid", "tanh"),
+    *("mean", "sum", "add", "cat", "stack", "relu", "leaky_relu", "softplus", "sigmoid", "tanh"),
     *("logsigmoid", "log_sigmoid", "log", "exp", "positive"),
 }
 MOST = 16
@@ -149,13 +148,13 @@ class Rivals:
         name, args, inputs = op.name, op.args, op.inputs
         if name in KEEPS:
             found = _joined(k or {} for k in known)
-        elif name in FLIPS:
+        elif name == "neg":
             found = _times(known[0] or {}, -1)
         elif name in SUBTRACTS:
-            first = name in ("sub", "subtract") and isinstance(args[0], Tensor) and args[0] is inputs[0]
+            first = name == "sub" and isinstance(args[0], Tensor) and args[0] is inputs[0]
             signs = [1] + [-1] * (len(known) - 1) if first else [-1, 1][: len(known)]
             found = _joined(_times(k or {}, sign) for k, sign in zip(known, signs, strict=True))
-        elif name in FACTORS and len(inputs) == 1 and len(args) > 1 and (name not in DIVIDES or args[0] is inputs[0]):
+        elif name in FACTORS and len(inputs) == 1 and len(args) > 1 and (name != "div" or args[0] is inputs[0]):
             factor = next((a for a in args[:2] if isinstance(a, (int, float))), 0)
             found = _times(known[0] or {}, math.copysign(1.0, factor)) if factor else {}
         else:
@@ -166,7 +165,7 @@ class Rivals:
     def _want(self, op: Operation) -> None:
         """Squared distances of scores from one number, and sums of such."""
         name, args, inputs, out = op.name, op.args, op.inputs, op.out
-        if (name in SUBTRACTS or name in ADDS) and len(inputs) == 1 and len(args) > 1:
+        if (name in SUBTRACTS or name == "add") and len(inputs) == 1 and len(args) > 1:
             number = args[1] if args[0] is inputs[0] else args[0]
             score = self._plain(inputs[0])
             if score is not None and isinstance(number, (int, float)):
@@ -176,7 +175,7 @@ class Rivals:
             gap = self._gaps.get(inputs[0]) or (score and (score, 0.0))
             if gap:
                 self._wanted.put(out, dict((gap,)))
-        elif name in ("mean", "sum", "stack", *ADDS) or (name in FACTORS and len(inputs) == 1):
+        elif name in ("mean", "sum", "stack", "add") or (name in FACTORS and len(inputs) == 1):
             wanted = [self._wanted.get(t) for t in inputs]
             if any(wanted):
                 self._wanted.put(out, _joined(w or {} for w in wanted))

@@ -20,7 +20,7 @@ from .gaussians import Gaussians
 from .logsums import LogSums
 from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .operation import Operation
-from .operations import DIVIDES, FACTORS, FLIPS, SUBTRACTS, TIMES, VIEWS
+from .operations import ADDITIONS, FACTORS, SUBTRACTS, VIEWS
 from .site import user_line
 from .surrogates import Surrogates
 from .terms import Term, Terms, beside_others, joined, times
@@ -31,7 +31,6 @@ KEEPS = VIEWS | {
     *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),
     *("cat", "stack", "hstack", "diagonal", "diag", "trace"),
 }
-ADDS = ("add", "__radd__", "__iadd__")
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
 SQUASHES = ("softmax", "sigmoid")
@@ -111,7 +110,7 @@ class Signs:
         known = [self.of(t) for t in inputs]
         if any(known):
             found = {} if op.is_weighed else self._sum(op, known)
-            if name in (*ADDS, *SUBTRACTS) and any(not t.requires_grad and self._facts.is_data(t) for t in inputs):
+            if name in ADDITIONS and any(not t.requires_grad and self._facts.is_data(t) for t in inputs):
                 found = {}  # such as a ratio to stored probabilities
             if any(not k and t.requires_grad and self._facts.is_data(t) for k, t in zip(known, inputs, strict=True)):
                 found = beside_others(found)
@@ -139,26 +138,26 @@ class Signs:
                 self._logs.put(out, f"log of a {squashed}" if name == "log" else name)
         elif name in SQUASHES:
             self._probabilities.put(out, name)
-        elif squashed and (name in VIEWS or (name in ADDS and len(inputs) == 1)):
+        elif squashed and (name in VIEWS or (name == "add" and len(inputs) == 1)):
             self._probabilities.put(out, squashed)
         else:
             self._note_picked(op)
 
     def _sum(self, op: Operation, known: list[Terms]) -> Terms:
         name, args, inputs = op.name, op.args, op.inputs
-        if name in ADDS or name in KEEPS:
+        if name == "add" or name in KEEPS:
             return joined(known)
-        if name in FLIPS:
+        if name == "neg":
             return times(known[0], -1)
         if name in SUBTRACTS:
-            first = isinstance(args[0], Tensor) and bool(self.of(args[0])) and name in ("sub", "subtract")
+            first = isinstance(args[0], Tensor) and bool(self.of(args[0])) and name == "sub"
             left, right = (known[0], known[1:]) if first else ({}, known)
             if name == "rsub":
                 left, right = ({}, known[:1]) if len(known) == 1 else (known[1], known[:1])
             return joined([left, *(times(k, -1) for k in right)])
         if name in FACTORS and len(args) > 1:
             whole = [i for i, k in enumerate(known) if k]
-            if len(whole) == 1 and (name not in DIVIDES or args[0] is inputs[whole[0]]):
+            if len(whole) == 1 and (name != "div" or args[0] is inputs[whole[0]]):
                 factors = [a for a in args[:2] if a is not inputs[whole[0]]]
                 return _weighed(known[whole[0]], factors[0]) if len(factors) == 1 else {}
         return {}
@@ -177,7 +176,7 @@ class Signs:
         if name == "__getitem__":
             chosen = log == PARTIAL and any(t.dtype == torch.bool for t in given)
             picks = chosen or (picks and _pairs_of_places(op.args[1]))
-        weighs = name in TIMES and len(given) == len(others) == 1
+        weighs = name == "mul" and len(given) == len(others) == 1
         if picks or (weighs and _are_labels(given[0], "softmax" in log)):
             self._terms.put(out, {Term(log, user_line()): -1})
         elif name in VIEWS and not given:

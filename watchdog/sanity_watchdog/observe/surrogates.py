@@ -6,7 +6,7 @@ from torch import Tensor
 
 from .calls import Marks
 from .operation import Operation
-from .operations import FLIPS, TIMES, VIEWS
+from .operations import VIEWS
 
 CLIPS = ("clamp", "clip")
 SMALLER, LARGER = ("min", "minimum"), ("max", "maximum")
@@ -23,7 +23,7 @@ class Surrogates:
     def follow(self, op: Operation) -> int:
         """An operation has run: 1 for the larger of two such products, which is a loss; -1 for the smaller; else 0."""
         name, inputs, out = op.name, op.inputs, op.out
-        if name in FLIPS and inputs:
+        if name == "neg" and inputs:
             root, sign = self._root(inputs[0])
             self._roots.put(out, (root, -sign))
             product = self._products.get(inputs[0])
@@ -35,7 +35,7 @@ class Surrogates:
             return 0
         elif name in CLIPS and inputs and _is_around_one(op):
             self._clipped.put(out, self._root(inputs[0])[0])
-        elif name in TIMES:
+        elif name == "mul":
             self._multiply(inputs, out)
         elif name in SMALLER + LARGER and len(inputs) == 2:
             a, b = (self._products.get(t) for t in inputs)

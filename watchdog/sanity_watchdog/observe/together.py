@@ -8,7 +8,7 @@ from .entering import BATCH_FIRST
 from .operation import Operation
 from .operations import CELLS, CONVOLUTIONS, RECURRENT
 
-PRODUCTS = ("matmul", "__matmul__", "mm", "bmm", "einsum")
+PRODUCTS = ("matmul", "mm", "bmm", "einsum")
 MULTIPLIED = (*PRODUCTS, "mv", "spmm", "addmm", "hspmm", "smm")
 """Products whose last two operands are matrices, or a matrix and a vector."""
 AXES = ("unsqueeze", "__getitem__", "view", "reshape", "unflatten")

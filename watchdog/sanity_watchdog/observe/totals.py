@@ -7,9 +7,7 @@ from torch import Tensor
 
 from .calls import Marks, Trace
 from .operation import Operation
-from .operations import DIVIDES, FACTORS, SUBTRACTS, VIEWS
-
-ADDS = SUBTRACTS | {"add", "__radd__", "__iadd__"}
+from .operations import ADDITIONS, FACTORS, VIEWS
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Totals:
         if out.numel() != 1 or not out.requires_grad or any(t.numel() != 1 for t in inputs):
             return
         parts = [self.of(t) for t in inputs if t.requires_grad]
-        if name in ADDS and parts:
+        if name in ADDITIONS and parts:
             self._totals.put(out, _added(parts))
         elif len(parts) != 1:
             return
@@ -56,8 +54,8 @@ class Totals:
             self._totals.put(out, parts[0])
         elif name in FACTORS and len(args) > 1:
             factor = math.prod(float(a) for a in args[:2] if not getattr(a, "requires_grad", False))
-            divides = name in DIVIDES and factor and getattr(args[0], "requires_grad", False)
-            if name not in DIVIDES or divides:
+            divides = name == "div" and factor and getattr(args[0], "requires_grad", False)
+            if name != "div" or divides:
                 part = replace(parts[0], scale=parts[0].scale * (1 / factor if divides else factor))
                 by = frozenset((factor,)) if divides else frozenset[float]()
                 self._totals.put(out, replace(part, divisors=part.divisors | by))

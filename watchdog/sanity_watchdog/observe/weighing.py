@@ -10,13 +10,11 @@ from torch import Tensor
 from .calls import Marks
 from .observer import is_plain
 from .operation import Operation
-from .operations import MOVES, VIEWS
+from .operations import FACTORS, MOVES, VIEWS
 from .site import user_line
 
-PRODUCTS = ("mul", "__mul__", "__rmul__", "multiply")
-CONTRACTIONS = ("matmul", "__matmul__", "bmm")
-SCALES = (*PRODUCTS, "div", "__truediv__", "true_divide", "divide")
-ADJUSTS = (*SCALES, "add", "sub", "masked_fill", "where", "dropout")
+CONTRACTIONS = ("matmul", "bmm")
+ADJUSTS = (*FACTORS, "add", "sub", "masked_fill", "where", "dropout")
 """What scores go through on their way to the softmax."""
 CANDIDATES = 4
 """Masks looked at."""
@@ -106,7 +104,7 @@ class Weighing:
         if weights is not None and _keeps(weights[1], first, out) and (name == "dropout" or name in VIEWS):
             self._weights.put(out, weights)
         scores, masked = next(((t, m) for t in given if (m := self._masked.get(t)) is not None), (first, None))
-        if name in PRODUCTS and len(given) == 2:
+        if name == "mul" and len(given) == 2:
             mask = next((t for t in given if not t.requires_grad), None)
             if masked is not None and masked.normalised and mask is not None:  # hidden once more, and really
                 self._open = [row for row in self._open if row[-1] is not masked]
@@ -122,7 +120,7 @@ class Weighing:
                 and out.ndim > 1
             ):
                 self._masked.put(out, _Masked(mask, user_line()))
-        elif masked is not None and (name == "dropout" or (name in SCALES and len(given) == 1)):
+        elif masked is not None and (name == "dropout" or (name in FACTORS and len(given) == 1)):
             self._masked.put(out, masked)
 
     def masked(self) -> str:
