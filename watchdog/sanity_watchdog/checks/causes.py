@@ -83,7 +83,7 @@ def made_by(culprit: Culprit) -> tuple[str, str]:
         return f"{name} of {low}", "clamp what goes in to an epsilon above 0"
     if name in ("exp", "expm1", "exp2"):
         return f"{name} of {high} overflows", "clamp what goes in (log-variances to ±10), or use softplus"
-    if name in ("div", "divide", "true_divide", "__rdiv__", "__rtruediv__", "reciprocal"):
+    if name in ("div", "rdiv", "reciprocal"):
         return f"a division by {low}", "add an epsilon to the divisor, or clamp it away from 0"
     if name in ("acos", "arccos", "asin", "arcsin", "atanh"):
         return f"{name} of {culprit.low:.8g} to {culprit.high:.8g}", "clamp what goes in to the inside of (-1, 1)"

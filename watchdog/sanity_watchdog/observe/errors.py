@@ -17,10 +17,10 @@ from .loss_statistics import distance
 from .moment import Moment
 from .observer import is_plain
 from .operation import Operation
-from .operations import ADDS, FACTORS, NORMS, REDUCES, RESHAPES, SUBTRACTS
+from .operations import FACTORS, NORMS, REDUCES, RESHAPES, SUBTRACTS
 from .site import user_line
 
-KEEPS = RESHAPES | FACTORS | ADDS | {"sqrt"}
+KEEPS = RESHAPES | FACTORS | {"add", "sqrt"}
 """What an error goes through on its way to a mean, with numbers alone."""
 MOST = 4
 """Errors of a step."""
