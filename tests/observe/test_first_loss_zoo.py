@@ -15,7 +15,8 @@ from sanity_watchdog.evidence.first_loss import FirstLoss
 from sanity_watchdog.observe import intercept
 from sanity_watchdog.observe.calls import Trace
 from sanity_watchdog.observe.lineage import Lineage
-from sanity_watchdog.observe.loss_evidence import Facts, first_loss
+from sanity_watchdog.observe.loss_evidence import first_loss
+from sanity_watchdog.observe.loss_facts import Facts
 from sanity_watchdog.observe.loss_statistics import measure
 
 

@@ -73,13 +73,29 @@ class Assembly:
 
     # -- stopping together
 
-    def ask_to_stop(self, attempt: int) -> None:
+    def stops(self, moment: str, mine: bool, attempt: int, sampled: bool) -> bool:
+        """Do all ranks stop now? ``mine``: must this one? See ``Watch.failure`` for the moments.
+
+        Within the run only where the batch is ``sampled``, as it is on every rank.
+        """
+        if moment == "first":
+            if mine:
+                self._ask_to_stop(0)
+            self._exchange.together("first step")
+            return self._should_stop(0)
+        if mine:
+            self._ask_to_stop(attempt + 2)
+        if moment == "end":
+            return self._should_stop(float("inf"))
+        return moment == "batch" and sampled and self._should_stop(attempt)
+
+    def _ask_to_stop(self, attempt: int) -> None:
         """Tell every rank to stop at the first sample from ``attempt`` on; the first rank that asks is heard."""
         if self._stop is None:
             news = self._news()
             self._heard(self._exchange.stop({"rank": self._exchange.rank, "attempt": attempt, "alerts": news}))
 
-    def should_stop(self, attempt: float) -> bool:
+    def _should_stop(self, attempt: float) -> bool:
         """Has a rank asked all to stop by now? Its alerts join this rank's."""
         if self._stop is None and (asked := self._exchange.stopped()) is not None:
             self._heard(asked)
@@ -89,10 +105,6 @@ class Assembly:
         self._stop = asked
         for data in asked["alerts"] if asked["rank"] != self._exchange.rank else ():
             self._logger.adopt(alert_from_dict(data))
-
-    def together(self, word: str) -> None:
-        """Wait for the others, never for long."""
-        self._exchange.together(word)
 
     def _send(self, step: int, epoch: int, last: bool = False) -> None:
         length = self._reachable()

@@ -258,20 +258,9 @@ class Watch:
         elif logger.settings.policy.threshold is None:
             stop = False
         else:
-            stop = bool(self._with_ranks(partial(self._stop_together, moment, mine)))
+            sampled = self.now.sampled and self.batches > 0
+            stop = bool(self._with_ranks(lambda ranks: ranks.stops(moment, mine, self.attempts, sampled)))
         return logger.settings.policy.stop(logger.alerts) if stop else None
-
-    def _stop_together(self, moment: str, mine: bool, ranks: Assembly) -> bool:
-        if moment == "first":
-            if mine:
-                ranks.ask_to_stop(0)
-            ranks.together("first step")
-            return ranks.should_stop(0)
-        if mine:
-            ranks.ask_to_stop(self.attempts + 2)
-        if moment == "end":
-            return ranks.should_stop(float("inf"))
-        return moment == "batch" and self.now.sampled and self.batches > 0 and ranks.should_stop(self.attempts)
 
     # -- from observers to the logger
 

@@ -14,7 +14,7 @@ from .bounded import LIMIT, Numbers, distinct, few_rows
 from .calls import LossCall
 
 if TYPE_CHECKING:
-    from .loss_evidence import Facts
+    from .loss_facts import Facts
 
 NAME = "ctc_loss"
 VARIED = 4

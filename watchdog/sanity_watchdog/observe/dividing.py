@@ -12,7 +12,7 @@ from ..evidence.loop import DividedLoss
 from ..evidence.readings import Unseen
 from .calls import LossCall
 from .hyperparameters import rate_that_scales
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES
+from .loss_kinds import BINARY_LOSSES, CLASS_LOSSES
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain, loss_of
 from .run import Run

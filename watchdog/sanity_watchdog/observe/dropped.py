@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .loss_kinds import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
 from .operations import VIEWS
 from .site import user_line
 

@@ -14,7 +14,7 @@ from .gaussians import Gaussians
 from .idle_terms import IdleTerms
 from .lengths import Lengths
 from .logscales import LogScales
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .loss_kinds import NEVER_NEGATIVE
 from .noise import Noise
 from .operation import Operation
 from .overlaps import Overlaps
@@ -24,8 +24,6 @@ from .rivals import Rivals, owners_of
 from .run import Run
 from .signs import Signs
 from .totals import Totals
-
-NEVER_NEGATIVE = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES)
 
 
 class Follower(Protocol):

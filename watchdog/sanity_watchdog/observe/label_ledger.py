@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ..evidence.base import Evidence
 from ..evidence.targets import LabelHistory
-from .loss_evidence import Facts, Tags, Values
+from .loss_facts import Facts, Tags, Values
 
 HISTORY = 64
 """Samples that are kept."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from .batches import Element, Step, follow
 from .calls import LossCall
 from .ledger import Column, Ledger
-from .loss_statistics import LABELS
+from .loss_kinds import LABELS
 from .observer import is_plain
 
 REMEMBERED = 256

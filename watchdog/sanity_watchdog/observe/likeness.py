@@ -11,7 +11,7 @@ from ..evidence.targets import Likeness
 from .bounded import LIMIT, class_axis, thinned
 from .calls import LossCall
 from .leaves import leaves
-from .loss_statistics import DISTANCES
+from .loss_kinds import DISTANCES
 from .moment import Moment
 from .nodes import MOST, nodes
 from .observer import Observer, in_samples, is_plain, loss_of

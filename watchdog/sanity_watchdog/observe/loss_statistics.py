@@ -10,20 +10,14 @@ from torch import Tensor
 from . import alignments, bounded, expected, self_pairs
 from .bounded import Numbers, class_axis, edge_share, ends, few_rows, jointly, thinned, zero_share
 from .calls import LossCall
+from .loss_kinds import BINARY_LOSSES, CLASS_LOSSES, COUNTS, DISTANCES, LABELS, SIGNED
 
 MASKED = -9e3
 """Scores at or below this are closed classes (masks use -1e4, -1e9 or -inf), not opinions."""
 LARGE, NEVER = 1e3, -1e30
 """Open scores beyond ``LARGE`` show a scale at which -1e4 is a score like others."""
-CLASS_LOSSES = ("cross_entropy", "nll_loss", "linear_cross_entropy")
-BINARY_LOSSES = ("binary_cross_entropy", "binary_cross_entropy_with_logits", "multilabel_soft_margin_loss")
-DISTANCES = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
-COUNTS = ("poisson_nll_loss",)
-SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
-
 LEAST_LOG = -100.0
 """Where ``binary_cross_entropy`` stops taking logarithms."""
-LABELS = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 def measure(call: LossCall, *, full: bool = True) -> Numbers:

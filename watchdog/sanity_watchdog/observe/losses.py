@@ -27,8 +27,10 @@ from .label_ledger import LabelLedger
 from .labels import asserts_later
 from .leaves import seeks_input
 from .lineage import Lineage
-from .loss_evidence import Facts, evidence_of, first_loss, opening, target_range
-from .loss_statistics import DISTANCES, head_scale, labels, measure, scores_alone
+from .loss_evidence import evidence_of, first_loss, opening, target_range
+from .loss_facts import Facts
+from .loss_kinds import DISTANCES
+from .loss_statistics import head_scale, labels, measure, scores_alone
 from .moment import Moment
 from .names import parameter_names
 from .objective import custom_function

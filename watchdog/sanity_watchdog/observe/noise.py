@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .calls import LossCall, Marks
 from .distances import squares
-from .loss_statistics import DISTANCES
+from .loss_kinds import DISTANCES
 from .observer import is_plain
 from .operation import Operation
 from .operations import FACTORS, KEEPS_VALUES, NORMS, RESHAPES, SUBTRACTS, VIEWS

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..evidence.base import Evidence
 from ..evidence.data import MadeTargets
 from .calls import LossCall
-from .loss_statistics import BINARY_LOSSES
+from .loss_kinds import BINARY_LOSSES
 from .moment import Moment
 from .nodes import MOST, nodes
 from .objective import UNMIXED

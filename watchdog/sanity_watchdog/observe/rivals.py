@@ -12,7 +12,7 @@ from ..evidence.readings import Unseen
 from ..evidence.targets import Alliance
 from .calls import LossCall, Marks
 from .distances import squares
-from .loss_statistics import BINARY_LOSSES, DISTANCES
+from .loss_kinds import BINARY_LOSSES, DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples
 from .operation import Operation

@@ -18,14 +18,14 @@ from .distances import Distances
 from .facts import TensorFacts
 from .gaussians import Gaussians
 from .logsums import LogSums
-from .loss_statistics import BINARY_LOSSES, CLASS_LOSSES, DISTANCES
+from .loss_kinds import NEVER_NEGATIVE
 from .operation import Operation
 from .operations import ADDITIONS, FACTORS, SUBTRACTS, VIEWS
 from .site import user_line
 from .surrogates import Surrogates
 from .terms import Term, Terms, beside_others, joined, times
 
-JUDGED = (*CLASS_LOSSES, *BINARY_LOSSES, *DISTANCES, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
+JUDGED = (*NEVER_NEGATIVE, "poisson_nll_loss", "gaussian_nll_loss", "ctc_loss")
 """Losses that nobody enlarges for the batch's own targets."""
 KEEPS = VIEWS | {
     *("mean", "sum", "nanmean", "nansum", "logsumexp", "positive", "masked_select", "masked_fill", "where"),

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..evidence.targets import TokenTargets
 from .bounded import LIMIT, Numbers, distinct
 from .calls import LossCall, Trace
-from .loss_statistics import CLASS_LOSSES, LABELS
+from .loss_kinds import CLASS_LOSSES, LABELS
 from .moment import Moment
 from .objective import may_be_weighed
 from .observer import is_plain

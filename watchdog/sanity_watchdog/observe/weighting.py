@@ -13,7 +13,7 @@ from ..evidence.readings import Unseen
 from ..evidence.targets import ClassWeights
 from .calls import LossCall
 from .expected import class_counts
-from .loss_statistics import LABELS
+from .loss_kinds import LABELS
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
 from .run import Run
