@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 
 from ..evidence.gradients import ClipCalls
 from ..evidence.readings import Unseen
+from .holding import held_by
 from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
@@ -63,7 +64,7 @@ class ClippingWatch(Observer):
 
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if self._looks < LOOKS:
-            held = (p for group in optimizer.param_groups for p in group["params"])
+            held = held_by(optimizer)
             self._spent.update({id(p): state for p in held if (state := _state(p)) is not None})
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from ..evidence.base import Evidence
 from ..evidence.gradients import Discarded, Uncleared
 from .formats import live_scaler
+from .holding import held_by
 from .moment import Moment
 from .names import parameter_names
 from .observer import Observer, in_samples
@@ -83,10 +84,7 @@ class FlowWatch(Observer):
     def start(self, run: Run, at: Moment) -> None:
         self._run = run
         self._names = parameter_names(run.module)
-        self._flows = {
-            id(o): Flow(i, type(o).__name__, [p for g in o.param_groups for p in g["params"]])
-            for i, o in enumerate(run.optimizers)
-        }
+        self._flows = {id(o): Flow(i, type(o).__name__, list(held_by(o))) for i, o in enumerate(run.optimizers)}
         self._seen = self._samples = 0
         self._last_attempt = self._last_batch = self._backward = -1
         self._looking = self._idle = False

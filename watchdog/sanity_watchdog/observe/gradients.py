@@ -18,6 +18,7 @@ from ..evidence.scaler import ClippedNorms
 from .culprits import Culprits
 from .formats import live_scaler, scale_of
 from .graph import risky_operations
+from .holding import held_by
 from .moment import Moment
 from .names import named_all, parameter_owners
 from .observer import Observer, in_samples
@@ -109,9 +110,7 @@ class GradientWatch(Observer):
     def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         self._stepped = True
         torch_optimizer = inner(optimizer)
-        held = {
-            self._names[id(p)]: p for g in torch_optimizer.param_groups for p in g["params"] if id(p) in self._names
-        }
+        held = {self._names[id(p)]: p for p in held_by(torch_optimizer) if id(p) in self._names}
         gradients = {n: p.grad for n, p in held.items() if p.grad is not None}
         looked = at.attempt - 1, id(torch_optimizer), tuple(gradients)
         if not gradients or (at.attempt > DENSE and looked == self._looked):

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .holding import ids_held_by
 from .names import plain_name
 from .observer import is_plain
 from .run import Run
@@ -65,18 +66,13 @@ def reaches_nothing(loss: Tensor, run: Run) -> bool:
     ends = leaves(loss, FEW)
     if ends.hidden or not ends.tensors or any(isinstance(t, nn.Parameter) for t in ends.tensors):
         return False
-    held = _held(run)
+    held = ids_held_by(*run.optimizers)
     return all(id(t) not in held and is_plain(t) for t in ends.tensors)
-
-
-def _held(run: Run) -> set[int]:
-    """Ids of what the optimizers hold."""
-    return {id(p) for o in run.optimizers for g in o.param_groups for p in g["params"]}
 
 
 def seeks_input(loss: Tensor, run: Run) -> bool:
     """Would a backward pass fill a tensor that is no parameter and that no optimizer holds?"""
-    held = _held(run)
+    held = ids_held_by(*run.optimizers)
     return any(not isinstance(t, nn.Parameter) and id(t) not in held for t in leaves(loss).tensors)
 
 

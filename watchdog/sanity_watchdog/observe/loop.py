@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ..evidence.loop import GraphsKept, Progress
 from .formats import live_scaler
+from .holding import held_by
 from .membership import SHARDED
 from .moment import Moment
 from .observer import Observer, in_samples, is_plain
@@ -165,18 +166,18 @@ class LoopObserver(Observer):
 
 
 def _without_gradient(optimizer: Optimizer) -> bool:
-    return all(p.grad is None for g in optimizer.param_groups for p in g["params"])
+    return all(p.grad is None for p in held_by(optimizer))
 
 
 def _cleared(optimizer: Optimizer) -> bool:
     """Nothing but zeros, or no gradient at all; zeros are looked at on the host only, where nothing waits."""
-    gradients = (p.grad for g in optimizer.param_groups for p in g["params"])
+    gradients = (p.grad for p in held_by(optimizer))
     return all(g is None or (is_plain(g) and g.is_cpu and g.layout is torch.strided and not g.any()) for g in gradients)
 
 
 def _version(run: Run) -> int:
     """How often the optimizers' parameters have been written to in place; 0 where that means nothing."""
-    held = {id(p): p for o in run.optimizers for g in o.param_groups for p in g["params"]}
+    held = {id(p): p for p in held_by(*run.optimizers)}
     if run.strategy.startswith(SHARDED) or any(p.is_inference() for p in held.values()):
         return 0
     return sum(p._version for p in held.values())

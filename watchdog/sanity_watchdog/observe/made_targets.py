@@ -10,6 +10,7 @@ from ..evidence.base import Evidence
 from ..evidence.data import MadeTargets
 from .batches import Element, elements
 from .calls import LossCall
+from .holding import held_by
 from .moment import Moment
 from .objective import bias_behind
 from .observer import Observer, in_samples, is_plain, loss_of
@@ -85,8 +86,7 @@ class MadeTargetsObserver(Observer):
 
 def _answers(at: Moment, call: LossCall, bias: Tensor | None) -> bool:
     """Can this bias alone move each score of the call as it likes? One for all candidates of a softmax cancels."""
-    held = (p for o in at.run.optimizers for group in o.param_groups for p in group["params"])
-    if bias is None or not any(p is bias for p in held):
+    if bias is None or not any(p is bias for p in held_by(*at.run.optimizers)):
         return False
     classes = call.input.shape[1] if call.input.ndim > 1 else 0
     return call.name not in CLASSIFYING[:2] or bias.numel() == classes

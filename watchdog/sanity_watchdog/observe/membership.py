@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ..evidence.membership import Foreign, Frozen, LossLeaves, Member, Membership, Reached, Stranger
 from ..evidence.readings import Unseen
+from .holding import held_by, ids_held_by
 from .leaves import homes, leaves
 from .moment import Moment
 from .names import parameter_owners, plain_name
@@ -83,7 +84,7 @@ class MembershipObserver(Observer):
             return  # no loss was returned so far
         self._note(at)
         if not self._told:
-            self._moved.update(id(p) for p in _parameters(optimizer) if p.grad is not None)
+            self._moved.update(id(p) for p in held_by(optimizer) if p.grad is not None)
             if len(run.optimizers) > 1:
                 self._sharing.note(optimizer, at.batch)
         self._attempts[id(optimizer)] = attempts = self._attempts.get(id(optimizer), 0) + 1
@@ -169,7 +170,7 @@ class MembershipObserver(Observer):
         held = _held(run)
         steps: dict[int, int] = {}
         for optimizer in run.optimizers:
-            for p in _parameters(optimizer):
+            for p in held_by(optimizer):
                 steps[id(p)] = max(steps.get(id(p), 0), self._attempts.get(id(optimizer), 0))
         named = {n: p for n, p in self._named(run).items() if p.requires_grad and id(p) in held}
         without = [n for n, p in named.items() if id(p) in self._waiting and steps.get(id(p), 0) >= least]
@@ -190,7 +191,7 @@ class MembershipObserver(Observer):
         trainable = tuple(n for n, p in named.items() if p.requires_grad)
         frozen, owners = self._frozen_at_start.difference(trainable), parameter_owners(run.module)
         adapted = {id(owners.get(n)) for n, p in named.items() if p.ndim > 1 and not p.requires_grad}
-        held = [(names[id(p)], bool(o.state.get(p))) for o in run.optimizers for p in _parameters(o) if id(p) in names]
+        held = [(names[id(p)], bool(o.state.get(p))) for o in run.optimizers for p in held_by(o) if id(p) in names]
         return Frozen(
             **at.tags(),
             parameters=len(named),
@@ -251,15 +252,10 @@ def _member(name: str, parameter: Tensor, owner: nn.Module | None) -> Member:
     return Member(name, parameter.numel(), parameter.ndim > 1, owner is not None and not owner.training)
 
 
-def _parameters(optimizer: Optimizer) -> Iterator[Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
-
-
 def _tensors(run: Run) -> Iterator[tuple[int, Tensor]]:
     """Number of the optimizer and tensor, for all that the run's optimizers hold."""
     for index, optimizer in enumerate(run.optimizers):
-        for tensor in _parameters(optimizer):
+        for tensor in held_by(optimizer):
             yield index, tensor
 
 
@@ -267,4 +263,4 @@ def _held(run: Run) -> set[int]:
     """Identities of what any optimizer holds, those that the module keeps for itself included."""
     kept = [v if isinstance(v, (list, tuple)) else (v,) for v in vars(run.module).values()]
     own = [o for several in kept for o in several if isinstance(o, Optimizer)]
-    return {id(t) for o in (*run.optimizers, *own) for t in _parameters(o)}
+    return ids_held_by(*run.optimizers, *own)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.modes import Resting, TrainingModes
+from .holding import ids_held_by
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, in_samples, is_plain
@@ -88,7 +89,7 @@ class ModeObserver(Observer):
         if not resting:
             at.emit(TrainingModes(resting=(), modules=len(self._modules), **at.tags()))
             return
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         learning = self._learning(held)
         outermost = (i for i in sorted(resting & learning) if self._parents[i] not in resting)
         found = tuple(self._describe(i) for i in outermost)

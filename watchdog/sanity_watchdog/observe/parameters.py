@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.parameters import Parameters, State, Trace
+from .holding import held_by
 from .hyperparameters import decay_of
 from .moment import Moment
 from .names import parameter_owners, plain_name
@@ -67,7 +68,7 @@ class ParameterObserver(Observer):
         self._optimizers = {id(o): i for i, o in enumerate(run.optimizers)}
         holders: dict[int, int] = {}
         for i, optimizer in enumerate(run.optimizers):
-            for p in (p for group in optimizer.param_groups for p in group["params"]):
+            for p in held_by(optimizer):
                 holders.setdefault(id(p), i)
         self._holder = {name: holders.get(id(p), -1) for name, p in self._parameters.items()}
         self._module = run.module

@@ -9,6 +9,7 @@ from torch import Tensor
 from ..evidence.base import Evidence
 from ..evidence.data import MadeTargets
 from .calls import LossCall
+from .holding import ids_held_by
 from .loss_kinds import BINARY_LOSSES
 from .moment import Moment
 from .nodes import MOST, nodes
@@ -53,7 +54,8 @@ class PlayerTargetsObserver(Observer):
         if len(behind) >= MOST:
             return
         reached = {id(v) for node in behind if (v := getattr(node, "variable", None)) is not None}
-        player = next((i for i, held in enumerate(_held(at)) if reached and reached <= held), -1)
+        players = (i for i, o in enumerate(at.run.optimizers) if reached and reached <= ids_held_by(o))
+        player = next(players, -1)
         if player >= 0 and not self._players.setdefault(player, _Player()).over:
             calls = [c for c in at.trace.calls if getattr(c.value, "grad_fn", None) in set(behind)]
             self._ask(at, self._players[player], calls, reached)
@@ -76,10 +78,6 @@ class PlayerTargetsObserver(Observer):
                 yield MadeTargets(path=name, where=where, batches=tuple(player.seen), **tags)
 
         at.ask({"targets": pairs}, read)
-
-
-def _held(at: Moment) -> list[set[int]]:
-    return [{id(p) for group in o.param_groups for p in group["params"]} for o in at.run.optimizers]
 
 
 def _is_answered(call: LossCall, reached: set[int]) -> bool:

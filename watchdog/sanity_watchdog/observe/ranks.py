@@ -13,6 +13,7 @@ from ..evidence.base import Evidence
 from ..evidence.ranks import RankPrint
 from .batches import Samples, elements
 from .fingerprints import fingerprint
+from .holding import ids_held_by
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, in_samples, is_plain
@@ -102,7 +103,7 @@ class Ranks(Observer):
         if run.world < 2:
             return
         self._stepped = True
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         with torch.no_grad():
             if sharding(run.module, run.strategy):
                 mine = [p.grad for p in run.module.parameters() if id(p) in held and p.grad is not None]

@@ -12,6 +12,7 @@ from ..evidence.readings import Unseen
 from ..evidence.targets import Alliance
 from .calls import LossCall, Marks
 from .distances import squares
+from .holding import held_by
 from .loss_kinds import BINARY_LOSSES, DISTANCES
 from .moment import Moment
 from .observer import Observer, in_samples
@@ -50,8 +51,7 @@ def owners_of(run: Run | None) -> dict[int, int]:
     """Whose optimizer holds a parameter, by ``id``, where a step by hand has several."""
     if run is None or run.automatic or len(run.optimizers) < 2:
         return {}
-    groups = ((i, group) for i, optimizer in enumerate(run.optimizers) for group in optimizer.param_groups)
-    return {id(p): i for i, group in groups for p in group["params"]}
+    return {id(p): i for i, optimizer in enumerate(run.optimizers) for p in held_by(optimizer)}
 
 
 class RivalsWatch(Observer):

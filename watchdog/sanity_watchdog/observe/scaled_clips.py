@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from ..evidence.base import Evidence
 from ..evidence.scaler import ScaledClip
 from .clipping import ENTRY, noting_clips
+from .holding import held_by
 from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
@@ -63,7 +64,7 @@ class ScaledClipWatch(Observer):
         clipped = {id(p) for p in parameters}
         ahead: dict[int, list[GradScaler]] = {}
         for optimizer in map(inner, optimizers):
-            if any(id(p) in clipped for group in optimizer.param_groups for p in group["params"]):
+            if any(id(p) in clipped for p in held_by(optimizer)):
                 waiting = [s for s in scalers if _stage(s, optimizer) is OptState.READY]
                 ahead |= {id(optimizer): waiting} if waiting else {}
         if ahead and math.isfinite(max_norm):

@@ -12,6 +12,7 @@ from ..evidence.base import Evidence
 from ..evidence.readings import Scalars
 from ..evidence.scaler import ScalerHistory, ScalerSetup, TinyConstant
 from .formats import HALF, autocasts_to_half, live_scaler, scale_of
+from .holding import ids_held_by
 from .moment import Moment
 from .names import named_trainable, parameter_names
 from .observer import Observer, every_step
@@ -153,7 +154,7 @@ class ScalerWatch(Observer):
 
     def _setup(self, run: Run, at: Moment) -> ScalerSetup:
         trainable = named_trainable(run.module)
-        held = {id(p) for o in run.optimizers for g in o.param_groups for p in g["params"]}
+        held = ids_held_by(*run.optimizers)
         return ScalerSetup(
             autocast_half=autocasts_to_half(run),
             half_weights=tuple(n for n, p in trainable.items() if p.dtype is torch.float16 and id(p) in held),

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.membership import Shared
+from .holding import held_by, ids_held_by
 
 MOST = 8
 """Optimizers that are compared with each other."""
@@ -22,12 +23,12 @@ class Sharing:
     def note(self, optimizer: Optimizer, batch: int) -> None:
         """It is about to step."""
         used = self._used.setdefault(id(optimizer), set())
-        used.update(id(p) for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        used.update(id(p) for p in held_by(optimizer) if p.grad is not None)
         self._batches.setdefault(id(optimizer), set()).add(batch)
 
     def between(self, optimizers: tuple[Optimizer, ...], named: Mapping[str, Tensor]) -> Iterator[Shared]:
         """Pairs of optimizers that stepped the same parameters of ``named`` in one batch, unless they hold the same."""
-        held = [{id(p) for group in o.param_groups for p in group["params"]} for o in optimizers[:MOST]]
+        held = [ids_held_by(o) for o in optimizers[:MOST]]
         everything = {id(p) for p in named.values() if p.requires_grad}
         for i, j in permutations(range(len(held)), 2):
             a, b = id(optimizers[i]), id(optimizers[j])

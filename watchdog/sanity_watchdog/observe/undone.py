@@ -4,12 +4,13 @@ import math
 from collections.abc import Iterator, Mapping
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.base import Evidence
 from ..evidence.movement import Boundary, Undone
 from ..evidence.readings import Unseen
+from .holding import held_by
 from .membership import SHARDED
 from .moment import Moment, Reader
 from .names import parameter_names
@@ -32,7 +33,7 @@ class UndoneObserver(Observer):
 
     def __init__(self) -> None:
         self._measuring = Measuring(MATRICES * KEPT_EACH, KEPT_EACH)
-        self._matrices: dict[str, nn.Parameter] = {}
+        self._matrices: dict[str, Tensor] = {}
         self._held: dict[int, set[str]] = {}
         self._before: dict[int, dict[str, Tensor]] = {}
         self._after: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
@@ -50,7 +51,7 @@ class UndoneObserver(Observer):
         names = parameter_names(run.module)
         device = next((p.device for p in run.module.parameters() if p.ndim > 1), run.device)
         for optimizer in run.optimizers:
-            held = {id(p): p for group in optimizer.param_groups for p in group["params"] if p.ndim > 1}
+            held = {id(p): p for p in held_by(optimizer) if p.ndim > 1}
             matrices = {names[key]: p for key, p in held.items() if key in names and p.device == device}
             chosen = list(matrices)[:: -(-len(matrices) // MATRICES) or 1]
             self._held[id(optimizer)] = set(chosen)

@@ -15,6 +15,7 @@ from ..evidence.readings import Unseen
 from ..evidence.units import SilentLayer, SilentUnits
 from .formats import autocasts_to_half, has_dtype, live_scaler
 from .graph import past_activations
+from .holding import held_by, ids_held_by
 from .moment import Moment
 from .names import named_all
 from .observer import Observer, in_samples, is_plain
@@ -93,7 +94,7 @@ class UnitWatch(Observer):
 
     @torch.no_grad()
     def _look(self, at: Moment, optimizer: Optimizer) -> None:
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = ids_held_by(optimizer)
         found = {
             n: p.grad
             for n, p in self._biases.items()
@@ -103,7 +104,7 @@ class UnitWatch(Observer):
             return
         if self._suspects & found.keys():
             self._traced |= self._suspects & found.keys()
-            self._last["largest"] = _largest(p.grad for group in optimizer.param_groups for p in group["params"])
+            self._last["largest"] = _largest(p.grad for p in held_by(optimizer))
             if self._head is not None and is_plain(self._head):
                 self._last["head"] = self._head.detach().abs().amax().float()
             sizes = _sizes(found.values())

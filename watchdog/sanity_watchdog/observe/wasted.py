@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.gradients import Discarded
+from .holding import held_by
 from .moment import Moment
 from .names import parameter_names
 from .nodes import MOST as MOST_NODES
@@ -80,7 +81,7 @@ class WastedWatch(Observer):
     codes = ("WD217",)
 
     def start(self, run: Run, at: Moment) -> None:
-        held = {i: [p for g in o.param_groups for p in g["params"]] for i, o in enumerate(run.optimizers)}
+        held = {i: list(held_by(o)) for i, o in enumerate(run.optimizers)}
         self._off = run.automatic or not all(is_plain(p) and not p.is_inference() for h in held.values() for p in h)
         self._own = {id(p) for h in held.values() for p in h}
         self._players = {id(o): _Player(i, type(o).__name__, held[i][:MOST]) for i, o in enumerate(run.optimizers)}
