@@ -1,10 +1,11 @@
 """Softmaxes over the samples that are meant, and sums over the samples of what is normalised over classes."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from tests.runs import Classifier, blobs, loader, mlp
 
@@ -34,6 +35,35 @@ def samples_that_compete_for_prototypes() -> Run:
             return F.cross_entropy(scores, y) + 0.1 * to_samples.mean()
 
     return Prototypes(), loader(*blobs()), {}
+
+
+class Episodes(Classifier):
+    """Scores are the nearness of samples to the means of the classes in the batch."""
+
+    def __init__(self, near: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__(mlp(20, 16))
+        self.near = near
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        codes, classes = self.net(x), y.unique()
+        means = torch.stack([codes[y == k].mean(0) for k in classes])
+        return F.cross_entropy(self.near(codes, means), torch.searchsorted(classes, y))
+
+
+@healthy
+def distances_to_the_means_of_classes() -> Run:
+    return Episodes(lambda codes, means: -(torch.cdist(codes, means) ** 2)), loader(*blobs()), {}
+
+
+@healthy
+def squares_of_differences_to_the_means_of_classes() -> Run:
+    return Episodes(lambda codes, means: -((codes[:, None] - means[None]) ** 2).sum(-1)), loader(*blobs()), {}
+
+
+@healthy
+def cosines_with_the_means_of_classes() -> Run:
+    return Episodes(lambda codes, means: 5 * F.cosine_similarity(codes[:, None], means, dim=-1)), loader(*blobs()), {}
 
 
 @healthy

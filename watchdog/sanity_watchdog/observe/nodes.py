@@ -11,8 +11,13 @@ MOST = 20_000
 
 def nodes(tensor: Tensor, most: int = MOST) -> Iterator[Any]:
     """Nodes that lead to ``tensor``, each once, last operation first; at most ``most``."""
+    yield from nodes_from(tensor.grad_fn, most)
+
+
+def nodes_from(node: Any, most: int = MOST) -> Iterator[Any]:
+    """The same from a node on."""
     seen: set[Any] = set()
-    todo: list[Any] = [tensor.grad_fn]
+    todo: list[Any] = [node]
     while todo and len(seen) < most:
         node = todo.pop()
         if node is None or node in seen:

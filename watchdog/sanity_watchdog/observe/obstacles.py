@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from .batches import Element
 from .calls import Frontier, LossCall, Trace
-from .nodes import nodes
+from .nodes import nodes, nodes_from, result_shape
 from .operations import RECURRENT
 
 _autograd: Any = torch._C._autograd
@@ -20,6 +20,11 @@ OVER_TIME["multi_head_attention_forward"] = nn.MultiheadAttention
 """Functions that mix positions before anything can be asked of them, and their modules, with ``batch_first``."""
 NORM = "BatchNorm mixes samples on purpose"
 STATISTICS = ("VarBackward", "StdBackward", "VarMeanBackward", "StdMeanBackward")
+TABLES, SPREAD = ("CdistBackward", "EuclideanDistBackward", "MmBackward"), ("SubBackward", "MulBackward")
+"""Beginnings of the names of nodes of two tables that meet row by row, the latter once both are spread."""
+PASSES_ON = ("Neg", "Pow", "Mul", "Div", "Sum", "Mean", "Sqrt", "View", "UnsafeView", "Squeeze", "T", "Add", "Sub")
+NEAR = 8
+"""Nodes behind the scores."""
 
 
 def saved_tensor_hooks() -> bool:
@@ -84,12 +89,33 @@ def mixing_on_purpose(
     flat = target.reshape(-1)
     if not target.is_floating_point() and bool((flat == torch.arange(len(flat), device=flat.device)).all()):
         return "targets that count the rows: a contrastive loss"
+    if _compares_samples(scores.grad_fn, {f.operation.out.grad_fn for f in trace.frontier}):
+        return "scores that compare samples, or their means, with each other"
     data = [e.tensor for e in batch]
     if any(
         _adjacency(t, samples) for t in [*(t for t in data if not _features(t, data, call, trace)), *module.buffers()]
     ):
         return "a graph"
     return norm
+
+
+def _compares_samples(node: Any, entered: set[Any]) -> bool:
+    """Do both of two tables come from the data, whose rows the scores compare?"""
+    for _ in range(NEAR):
+        pair = [f for f, _ in node.next_functions if f is not None] if node is not None else []
+        if len(pair) == 2 and (node.name().startswith(TABLES) or _are_spread(node, pair)):
+            return not any(entered.isdisjoint(nodes_from(f)) for f in pair)
+        if not pair or not node.name().startswith(PASSES_ON):
+            break
+        node = pair[0]
+    return False
+
+
+def _are_spread(node: Any, pair: Sequence[Any]) -> bool:
+    """Is it the difference or the product of two tables of unlike shapes, or of their directions?"""
+    given = [f.next_functions[0][0] or f if f.name().startswith("Div") else f for f in pair]
+    spread = all(f.name().startswith("Expand") or result_shape(f) != result_shape(node) for f in given)
+    return spread and node.name().startswith(SPREAD)
 
 
 def _features(tensor: Tensor, data: Sequence[Tensor], call: LossCall, trace: Trace) -> bool:
