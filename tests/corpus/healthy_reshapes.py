@@ -59,3 +59,16 @@ def channels_shuffled_between_groups() -> Run:
             return self.outlet(self.second(h).amax(2))
 
     return Classifier(Shuffled(), lr=3e-3), loader(*tones()), {}
+
+
+@healthy
+def groups_of_whole_channels_as_tokens() -> Run:
+    class Groups(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.outlet = nn.Conv2d(3, 16, 3, 3), nn.Linear(64, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.outlet(self.body(x).relu().reshape(len(x), 4, 64).mean(1))
+
+    return Classifier(Groups(), lr=3e-3), loader(*images()), {}

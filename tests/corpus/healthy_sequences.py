@@ -11,7 +11,7 @@ from tests.runs import Classifier, loader
 
 from .case import Run, healthy
 from .parts import Attending, Decoder, cut, text, tones, walks
-from .sequences import Tagger
+from .sequences import Pooling, Tagger
 
 
 def both_sides(d: int) -> nn.Sequential:
@@ -163,6 +163,12 @@ def padding_left_out_by_a_mask() -> Run:
 
     ids = cut(text(), 4, 16)
     return Masked(Tagger(), lr=3e-3), loader(ids, ids % 5), {}
+
+
+@healthy
+def padding_that_weighs_and_has_no_values() -> Run:
+    ids = cut(text(), 8, 20)
+    return Classifier(Pooling(1), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
 
 
 @healthy

@@ -68,6 +68,26 @@ def sigmoid_before_a_soft_margin(fixed: bool) -> Run:
 
 
 @fault("WD102")
+def probabilities_divided_by_a_temperature(fixed: bool) -> Run:
+    wanted = (3 * torch.randn(10, 10)).softmax(1)
+
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        scores = scores if fixed else scores.softmax(1)
+        return F.kl_div(F.log_softmax(scores / 4, 1), wanted[labels], reduction="batchmean") * 16
+
+    return Classifier(mlp(), loss), loader(*blobs()), {}
+
+
+@fault("WD102")
+def binary_loss_by_hand_on_probabilities(fixed: bool) -> Run:
+    def loss(scores: Tensor, labels: Tensor) -> Tensor:
+        z = scores.squeeze(1) if fixed else scores.squeeze(1).sigmoid()
+        return (F.softplus(z) - (labels > 0) * z).mean()
+
+    return Classifier(mlp(k=1), loss), loader(*blobs(k=2)), {}
+
+
+@fault("WD102")
 def softmax_in_manual_optimisation() -> Run:
     return Manual(nn.Sequential(mlp(k=3), nn.Softmax(-1))), loader(*blobs(k=3)), {}
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.runs import Classifier, loader
 
 from .case import Run, fault
-from .parts import tones
+from .parts import images, tones
 
 
 class Heads(nn.Module):
@@ -69,3 +69,19 @@ def maps_read_as_frames(fixed: bool) -> Run:
     y = torch.arange(512) % 4
     x[torch.arange(512), 0, y] += 1.5
     return Classifier(Reads(), lr=3e-3), loader(x, y), {}
+
+
+@fault("WD135")
+def patches_in_name_only(fixed: bool) -> Run:
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Linear(48, 24), nn.Linear(24, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            n = len(x)
+            if fixed:
+                x = x.reshape(n, 3, 4, 4, 4, 4).permute(0, 2, 4, 1, 3, 5)
+            return self.outlet(self.inlet(x.reshape(n, 16, 48)).relu().mean(1))
+
+    return Classifier(Patches(), lr=3e-3), loader(*images(size=16)), {}

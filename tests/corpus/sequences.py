@@ -248,6 +248,22 @@ def padding_mask_turned_round(fixed: bool) -> Run:
     return Classifier(Attending(lambda ids: ids == 0 if fixed else ids != 0), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
 
 
+class Pooling(nn.Module):
+    """Weighs tokens by scores, those of padding set to -inf (2), their values to 0 (1), or not at all (0)."""
+
+    def __init__(self, masks: int) -> None:
+        super().__init__()
+        self.tokens, self.score, self.head = nn.Embedding(48, 24), nn.Linear(24, 1), nn.Linear(24, 4)
+        self.masks = masks
+
+    def forward(self, ids: Tensor) -> Tensor:
+        real, h = ids != 0, self.tokens(ids)
+        scores = self.score(h.tanh()).squeeze(-1)
+        scores = scores.masked_fill(~real, -torch.inf) if self.masks == 2 else scores
+        h = h * real[..., None] if self.masks == 1 else h
+        return self.head(torch.einsum("nt,ntd->nd", scores.softmax(1), h))
+
+
 @fault("WD134")
 def attention_without_a_padding_mask(fixed: bool) -> Run:
     class Sees(Attending):
@@ -258,6 +274,12 @@ def attention_without_a_padding_mask(fixed: bool) -> Run:
 
     ids = cut(text(), 8, 20)
     return Classifier(Sees(torch.zeros_like), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
+
+
+@fault("WD134")
+def pooling_by_hand_without_a_padding_mask(fixed: bool) -> Run:
+    ids = cut(text(), 8, 20)
+    return Classifier(Pooling(2 if fixed else 0), lr=3e-3), loader(ids, ids[:, 5] % 4), {}
 
 
 @fault("WD133")

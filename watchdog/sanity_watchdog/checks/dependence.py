@@ -247,7 +247,8 @@ def misweighted_positions(seen: PositionWeights) -> Findings:
     the axis of the first one's (the last but one, or as ``einsum`` lays it), and then a sum over the other one with
     these weights. Scores that are multiplied by zeros and ones of the batch, right before a softmax over an axis along
     which both occur, whose result weighs values and is not masked again. And fused attention that gets no mask at all,
-    over positions whose ids end (or begin) in runs of different lengths of one token that stands nowhere else, where a
+    or a softmax by hand that gives weight to each position before it sums up values and is not masked afterwards, over
+    positions whose ids end (or begin) in runs of different lengths of one token that stands nowhere else, where a
     tenth of the positions are such padding.
 
     **Why it matters.** Normalised over the queries the weights of a query sum to anything: its output grows and shrinks

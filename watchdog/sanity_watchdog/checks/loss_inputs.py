@@ -53,8 +53,9 @@ def double_softmax(seen: LossSeen) -> Findings:
     ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, or beside
     its complement) was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
     rounding, in more rows than chance could explain. And a softmax of a softmax over the same axis, a sigmoid of a
-    sigmoid, or such a logarithm (``log_softmax``, ``logsigmoid``), as where a Dice loss applies again what the network
-    has applied. Training and the first validation batch are looked at.
+    sigmoid, or such a logarithm (``log_softmax``, ``logsigmoid``, ``softplus``), as where a Dice loss applies again
+    what the network has applied, or a distillation divides probabilities by its temperature. Training and the first
+    validation batch are looked at.
 
     **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
     fall below ln(e + k - 1) - 1 (1.46 for ten classes).

@@ -12,7 +12,8 @@ def torn_axes(seen: Reordered) -> Findings:
     **What it sees.** In the first step: a ``view`` or ``reshape`` of the batch, or of what was made from it, whose
     result has the same samples and the same axes in another order, such as (N, H, W, C) to (N, C, H, W) or (N, T, C)
     to (N, C, T); or joins two axes across a third, such as (N, C, F, T) to (N, T, C·F), or splits one across another,
-    such as (N, T, heads·d) to (N, heads, T, d). Axes of length one do not count.
+    such as (N, T, heads·d) to (N, heads, T, d); or cuts (N, C, H, W) into as many rows as there are square patches,
+    each of a patch's size. Axes of length one do not count.
 
     **Why it matters.** ``view`` and ``reshape`` keep the order in memory and only cut it anew: the channels of the
     result are pieces of rows. Nothing crashes, the loss even falls, but neighbours are no neighbours any more.
@@ -36,9 +37,11 @@ def torn_axes(seen: Reordered) -> Findings:
     **Sources.** Karpathy, Most common neural net mistakes (2018): view() is not permute().
     """
     if seen.operation:
+        same = sorted(seen.before) == sorted(seen.after)
+        what = "the same axes in another order" if same else "cut across an axis"
         yield torn_axes.alert(
             seen,
-            f"{seen.operation} makes {seen.before} to {seen.after}: the same axes in another order, values torn apart",
+            f"{seen.operation} makes {seen.before} to {seen.after}: {what}, values torn apart",
             hint="use permute or transpose to exchange axes; view and reshape keep the order in memory",
             where=seen.where,
             evidence={"before": str(seen.before), "after": str(seen.after)},

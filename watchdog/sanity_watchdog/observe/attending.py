@@ -16,6 +16,7 @@ from .recurring import Recurring
 from .site import user_line
 from .suspects import keeps_order
 from .together import ATTENTION, FUSED, Together
+from .unmasked import Unmasked
 from .weighing import CONTRACTIONS, Weighing
 
 KEPT, HIDDEN = 0.9, 0.5
@@ -49,6 +50,7 @@ class Attending:
         self.weighing = Weighing(is_given)
         self.across = Across(samples)
         self.recurring = Recurring(samples)
+        self._unmasked = Unmasked()
         self.lone = self.placed = self.torn = ""
         self.states: Marks[bool] = Marks()
         self._drawn = drawn if drawn == samples else 0
@@ -63,6 +65,7 @@ class Attending:
         self.together.follow(op)
         self.weighing.follow(op)
         self.across.follow(op)
+        self._unmasked.follow(op, trace)
         self.recurring.follow(op, [f.rows for f in facts])
         name, args, out, given = op.name, op.args, op.out, op.first
         if given is None:
@@ -162,7 +165,8 @@ class Attending:
 
     def without_mask(self) -> tuple[str, float]:
         """Line of attention that no mask keeps from padding, and the padding's share. Waits for the device."""
-        for where, several in self._open:
+        by_hand = [(w.where, w.ids) for w in self._unmasked.found()]
+        for where, several in (*self._open, *by_hand):
             for ids in several:
                 found = _padding(ids)
                 share = float(found.float().mean()) if found is not None else 0.0

@@ -10,6 +10,7 @@ from ..evidence.broadcasts import Spread
 from ..evidence.detached import Cut
 from ..evidence.losses import Origin
 from .calls import Marks
+from .operation import Operation
 from .operations import FACTORS, VIEWS
 from .pairs import Pairs
 
@@ -23,7 +24,8 @@ class Fact:
         along some axis, or of one that is learned. norm: the lengths of vectors. cosine: products of unit vectors.
         logs: descends from a ``log_softmax``. axis_added: an axis of length one was put in on purpose. spread:
         differences over two batch axes. pairs: other values over two batch axes. rows, classes: layouts of the samples
-        and of a layer's outputs in it. line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it.
+        and of a layer's outputs in it. line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it. softened:
+        what made it before it was divided by a number above 1.
     """
 
     data: bool = False
@@ -40,6 +42,7 @@ class Fact:
     rows: Tensor | None = None
     classes: Tensor | None = None
     line: tuple[float, float] | None = None
+    softened: Origin | None = None
 
     @property
     def is_raw(self) -> bool:
@@ -51,7 +54,8 @@ class Fact:
         """Is there anything to remember?"""
         flags = (self.data, self.made, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
         return any(flags) or any(
-            x is not None for x in (self.origin, self.head, self.spread, self.pairs, self.classes, self.line)
+            x is not None
+            for x in (self.origin, self.head, self.spread, self.pairs, self.classes, self.line, self.softened)
         )
 
 
@@ -93,6 +97,12 @@ class TensorFacts:
         """Has a layer made it, with nothing after it but what makes probabilities?"""
         fact = self.of(tensor)
         return fact.is_raw or (fact.origin is not None and fact.origin.name in ("sigmoid", "softmax"))
+
+
+def softened(op: Operation, fact: Fact) -> Origin | None:
+    """What made the numerator that the ``fact`` is of, where an operation divides by a temperature."""
+    by = op.args[1] if op.name == "div" and len(op.args) > 1 else None
+    return fact.origin if isinstance(by, (int, float)) and by > 1 else None
 
 
 def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:

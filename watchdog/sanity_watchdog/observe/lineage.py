@@ -15,7 +15,7 @@ from .batches import Samples
 from .calls import Frontier, LossCall, Trace, tensors_of
 from .detachment import note_cut
 from .dropped import note_dropout
-from .facts import NOTHING, Fact, TensorFacts, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length
+from .facts import NOTHING, Fact, TensorFacts, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length, softened
 from .followers import Followers
 from .loaders import Drawn, drawn
 from .observer import is_plain
@@ -193,12 +193,14 @@ class Lineage:
         line = line_of(op, first.line)
         origin = origin_of(op, first.is_raw, first.origin, line)
         if out.requires_grad:
-            note_twice(self._trace.twice, name, origin, first.origin)
+            given = first.softened if name == "log_softmax" else None
+            note_twice(self._trace.twice, name, origin, first.origin or given)
         fact = Fact(
             data=data,
             made=made,
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
+            softened=softened(op, first),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name in UNITS or keeps_length(name, inputs, facts) or divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),

@@ -5,7 +5,8 @@ from .operation import Operation
 from .operations import ACTIVATIONS, SUBTRACTS, VIEWS
 from .site import user_line
 
-TWICE = {"log_softmax": "softmax", "softmax": "softmax", "logsigmoid": "sigmoid", "sigmoid": "sigmoid"}
+TWICE = {"log_softmax": "softmax", "softmax": "softmax"}
+TWICE |= dict.fromkeys(("logsigmoid", "sigmoid", "softplus"), "sigmoid")
 """Activations that make probabilities or their logarithms of scores: by which the scores cannot have been made."""
 Line = tuple[float, float]
 SIGMOID: Line = (0.5, 0.5)

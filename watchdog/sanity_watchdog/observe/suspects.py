@@ -4,6 +4,7 @@ They prove nothing: where a graph has shown that something is wrong, they are th
 """
 
 import itertools
+import math
 import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ def suspects(op: Operation, samples: int) -> Iterator[Seen]:
         if new == (old[1], old[0], *old[2:]) and samples in old[:2]:
             yield Seen(MOVED, name, user_line())
         elif (_reordered(old, new) and not (first.requires_grad and _skewed(old, new))) or (
-            old[0] == samples and _torn(old, new)
+            old[0] == samples and (_torn(old, new) or _patched(old, new))
         ):
             yield Seen(RESHAPED, name, user_line(), shapes=(old, new))
     elif name == "softmax" and first.ndim > 1 and len(first) == samples:
@@ -116,6 +117,19 @@ def _torn(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
         return False
     last, first = after[-1] == kept[0] and before[-1] % kept[0] == 0, after[0] == kept[0] and before[0] % kept[0] == 0
     return not last and not first
+
+
+def _patched(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
+    """Are images (N, C, H, W) cut into rows of the size and number of their square patches, which run across channels?
+
+    Rows of whole channels, or of pieces of one, may be meant.
+    """
+    if len(old) != 4 or len(new) != 3 or old[0] != new[0] or old[1] < 2 or new[2] % old[1]:
+        return False
+    channels, area = old[1], old[2] * old[3]
+    side = math.isqrt(new[2] // channels)
+    fits = side > 1 and side * side * channels == new[2] and not (old[2] % side or old[3] % side)
+    return fits and area % new[2] != 0 and new[2] % area != 0
 
 
 def _bounds(axes: list[int]) -> set[int]:
