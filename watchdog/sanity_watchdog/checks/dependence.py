@@ -239,7 +239,7 @@ def input_ignored(seen: Dependence) -> Findings:
         )
 
 
-@check("WD134", "misweighted-positions", Severity.WARNING, PositionWeights)
+@check("WD134", "misweighted-positions", Severity.WARNING, PositionWeights, implied_by=("WD136",))
 def misweighted_positions(seen: PositionWeights) -> Findings:
     """Attention is normalised over the queries, or gives weight to padding: its mask is missing, or a mere factor.
 
