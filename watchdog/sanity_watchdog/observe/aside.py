@@ -6,8 +6,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch.utils import _python_dispatch
 
-_NONE: AbstractContextManager[None] = nullcontext()
-
 
 def _zero() -> int:
     return 0
@@ -23,8 +21,8 @@ def modes() -> int:
 
 
 def unseen() -> AbstractContextManager[None]:
-    """Whoever's torch modes are active, they see nothing of what is done inside."""
-    return _aside() if modes() else _NONE
+    """The user's torch modes, and kinds of tensors that have a say in it, see nothing of what is done inside."""
+    return _aside() if modes() else torch._C.DisableTorchFunctionSubclass()
 
 
 @contextmanager

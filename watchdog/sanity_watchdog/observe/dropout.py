@@ -11,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
-from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
@@ -22,6 +21,7 @@ from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
+from .onlooker import Onlooker
 from .replaced import replaced
 from .run import Run
 from .site import user_line
@@ -103,18 +103,15 @@ class _Notes(Inside):
         )
 
 
-class _DropoutMode(TorchFunctionMode):
+class _DropoutMode(Onlooker):
     """Sees every call, also of functions that were imported by name."""
 
     def __init__(self, notes: _Notes) -> None:
         super().__init__()
         self._notes = notes
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        self._notes.do(self._notes.take, func, args, kwargs, sys._getframe(1))
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        self._notes.do(self._notes.take, func, args, kwargs, sys._getframe(2))
         return func(*args, **kwargs)
 
 

@@ -9,26 +9,27 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
+from types import FunctionType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
 from . import compiled
 from .calls import LossCall, Trace
 from .inside import Inside
 from .lineage import Lineage
+from .onlooker import Onlooker
 from .replaced import replaced
 from .site import call_plainly, caller_of, on_behalf_of, user_line
 
-LOSSES = {
-    getattr(F, name): inspect.signature(getattr(F, name))
+LOSSES = frozenset(
+    name
     for name in dir(F)
     if name.endswith(("_loss", "cross_entropy")) or name in ("binary_cross_entropy_with_logits", "kl_div")
-}
+)
 ENTRY_POINTS: dict[tuple[Any, str], tuple[str, tuple[str, ...]]] = {
     (torch._C._nn, "cross_entropy_loss"): (
         "cross_entropy",
@@ -79,7 +80,7 @@ class Interception(Inside):
         self.do(self._seen, call)
 
 
-class FollowingMode(TorchFunctionMode):
+class FollowingMode(Onlooker):
     """Sees every eager call: loss functions with their real arguments, everything else for its lineage."""
 
     def __init__(self, interception: Interception, lineage: Lineage) -> None:
@@ -88,11 +89,8 @@ class FollowingMode(TorchFunctionMode):
         self._lineage = lineage
         self._call: Callable[..., Any] = call_plainly
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        signature = LOSSES.get(func)
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        signature = _signature_of(func)
         if signature is None:
             out = func(*args, **kwargs)
             self._to.do(self._lineage.follow, func, args, kwargs, out)
@@ -132,6 +130,14 @@ class FollowingMode(TorchFunctionMode):
         call.classes, call.rows, call.outside = fact.classes, target.rows, call.followed and not target.data
         call.given = call.followed and isinstance(call.target, torch.Tensor) and not (target.made and fact.made)
         call.pairs = self._lineage.compared(call.input, call.target)
+
+
+@lru_cache(maxsize=4096)
+def _signature_of(function: Any) -> inspect.Signature | None:
+    """Of a loss function of torch's, None for others."""
+    if not isinstance(function, FunctionType) or function.__name__ not in LOSSES:
+        return None
+    return inspect.signature(function) if function.__globals__ is vars(F) else None
 
 
 @contextmanager

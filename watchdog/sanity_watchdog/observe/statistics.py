@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.overrides import TorchFunctionMode
 
 from ..evidence.modes import Normalisation, RunningStatistics
 from ..evidence.readings import Unseen
@@ -20,6 +19,7 @@ from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer, is_plain
+from .onlooker import Onlooker
 from .run import Run
 
 FIRST = 8
@@ -173,7 +173,7 @@ def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
     return torch.stack([shift.median(), spread.median(), seen])
 
 
-class _NormMode(TorchFunctionMode):
+class _NormMode(Onlooker):
     """Notes what reaches ``batch_norm`` in training mode."""
 
     def __init__(self, known: Container[int]) -> None:
@@ -189,10 +189,7 @@ class _NormMode(TorchFunctionMode):
         found = [layers[key] for key in sorted(self._fixed, key=list(layers).index)]
         return [(name, m) for name, m in found if m.num_features in learn]
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.batch_norm:
             self.inside.do(partial(self._note, *args, **kwargs))
         return func(*args, **kwargs)

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from ..evidence.runtime import Stranger
 from .calls import Marks
 from .inside import Inside
+from .onlooker import Onlooker
 from .placement import Loose
 from .recorder import Recorder
 from .site import user_line
@@ -59,7 +59,7 @@ def _factories() -> frozenset[Callable[..., Any]]:
     return listed | {torch.from_numpy}
 
 
-class Following(TorchFunctionMode):
+class Following(Onlooker):
     """The step's calls with strangers among their arguments.
 
     Args:
@@ -80,10 +80,7 @@ class Following(TorchFunctionMode):
         for one in loose:
             self._strange.put(one.tensor, Stranger(one.name, "", "", attribute=True))
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
+    def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         inner = _VALUES_ONLY.get(func)
         self.inside.do(self._look_before, func, args, kwargs)
         try:
