@@ -52,6 +52,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (schedule_counts_epochs, SchedulePlans(plans=(FADES,))),
     (zero_learning_rate, one(replace(DECAYED, schedule="ExponentialLR", rate=3e-9))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(OVERRULED,))),
+    (overwritten_learning_rate, SchedulesFollowed(schedules=(replace(OVERRULED, others=True),))),
     (overwritten_learning_rate, SchedulesFollowed(schedules=(), idle=("StepLR",), epochs=3, steps=120)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [

@@ -97,6 +97,21 @@ def rate_overwritten_in_every_step() -> Run:
     return Overwrites(), loader(*blobs()), {}
 
 
+@fault("WD503")
+def cosine_undone_by_a_second_schedule(fixed: bool) -> Run:
+    class Two(Classifier):
+        def configure_optimizers(self) -> Any:
+            optimizer = SGD(self.parameters(), 0.05, momentum=0.9)
+            cosine = lrs.CosineAnnealingLR(optimizer, 150)
+            if fixed:
+                warm = [{"scheduler": lrs.LinearLR(optimizer, 0.1, total_iters=8), "interval": "step"}]
+            else:
+                warm = [{"scheduler": lrs.LambdaLR(optimizer, lambda s: min(1.0, (s + 1) / 8)), "interval": "step"}]
+            return [optimizer], [{"scheduler": cosine, "interval": "step"}, *warm]
+
+    return Two(), loader(*blobs()), {"max_steps": 100}
+
+
 @fault("WD318")
 def betas_swapped(fixed: bool) -> Run:
     betas = (0.9, 0.999) if fixed else (0.999, 0.9)

@@ -1,5 +1,7 @@
 """Recorded operators, strangers, shapes and host reads of real runs on the CPU, judged for other accelerators."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -243,17 +245,18 @@ class Loose(nn.Module):
         self.unused = torch.zeros(3)
         self.temperature = torch.tensor(2.0)
         self.prior = Normal(torch.zeros(20), torch.ones(20))
+        self.add = partial(torch.add, torch.ones(20), alpha=2)
         self.register_buffer("shift", torch.zeros(20), persistent=False)
 
     def forward(self, x):
         x = (x * self.mask + self.shift) * self.tables["scale"][0]
-        return self.body(x + self.prior.loc) / self.temperature
+        return self.body(self.add(x) + self.prior.loc) / self.temperature
 
 
 def test_unregistered_tensors_are_warned_of_where_they_are_used():
     dog = judged(Classifier(Loose()), "cuda")
     used = next(a for a in dog.alerts if a.code == "WD404")
-    assert set(used.subjects) >= {"net.mask", "net.tables['scale'][0]", "net.prior.loc"}
+    assert set(used.subjects) >= {"net.mask", "net.tables['scale'][0]", "net.prior.loc", "net.add.args[0]"}
     assert used.severity is Severity.WARNING
     assert "test_operators.py:" in used.where
     assert "net.shift" not in used.subjects

@@ -244,10 +244,10 @@ def _by_chance(plan: Plan) -> bool:
 def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
     """A schedule sets learning rates that the optimizer never uses.
 
-    **What it sees.** At each optimizer step, the rate that the optimizer's only schedule last set and the rate that is
-    used. An alert needs a rate that stands still while the schedule has moved at least three times, and 32 steps in a
-    row at which the two differ. In manual optimisation also a schedule that nobody advanced in a whole fit of at least
-    32 steps that reached its second epoch.
+    **What it sees.** At each optimizer step, the rate that each of the optimizer's schedules last set and the rate that
+    is used. An alert needs a rate that stands still while the schedule has moved at least three times (one of several:
+    while what it sets has changed as often), and 32 steps in a row at which the two differ. In manual optimisation also
+    a schedule that nobody advanced in a whole fit of at least 32 steps that reached its second epoch.
 
     **Why it matters.** The schedule looks active in the configuration and in the logs of a learning-rate monitor that
     asks the schedule, and has no effect.
@@ -259,8 +259,8 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
 
     **When to ignore.** Where the schedule is kept for its own sake.
 
-    **Limits.** Rates that move are never accused: a warm-up by hand beside a schedule by epochs is common. Two
-    schedules on one optimizer are not looked at. A ``ReduceLROnPlateau`` may wait for its metric.
+    **Limits.** Rates that move are never accused: a warm-up by hand beside a schedule by epochs is common. A
+    ``ReduceLROnPlateau`` may wait for its metric.
 
     **Sources.** ``LRScheduler.get_last_lr`` against ``param_groups[i]["lr"]``; pytorch#20124 on chained schedules.
     """
@@ -269,7 +269,9 @@ def overwritten_learning_rate(seen: SchedulesFollowed) -> Findings:
             yield overwritten_learning_rate.alert(
                 seen,
                 f"{one.schedule} set {number(one.wanted)}, but the rate stays at {number(one.used[-1])}",
-                hint='remove the code that assigns group["lr"], or the schedule',
+                hint="another schedule sets it anew each time: join them by SequentialLR or ChainedScheduler"
+                if one.others
+                else 'remove the code that assigns group["lr"], or the schedule',
                 subjects=(f"optimizer {one.index}",),
                 evidence={"set": one.wanted, "used": one.used[-1], "steps": one.apart},
             )

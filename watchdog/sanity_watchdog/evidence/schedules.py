@@ -108,8 +108,9 @@ class Followed:
         schedule: class of the schedule.
         wanted: the rate that the schedule last set.
         used: the rates that the optimizer stepped with while they differed, at most eight.
-        advances: times that the schedule was advanced meanwhile.
+        advances: times that the schedule was advanced meanwhile; where there are others, that what it sets has changed.
         apart: attempts in a row, up to the last one, at which the two differed.
+        others: does another schedule drive the optimizer as well?
     """
 
     index: int
@@ -118,11 +119,12 @@ class Followed:
     used: tuple[float, ...]
     advances: int
     apart: int
+    others: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulesFollowed(Evidence):
-    """Schedules whose optimizer has no other.
+    """Schedules beside what their optimizers did.
 
     Attributes:
         schedules: one entry each.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ from .names import plain_name
 FOLLOWED = frozenset({"_parameters", "_buffers", "_modules", "_hparams", "_hparams_initial", "example_input_array"})
 """Attributes that ``nn.Module`` and Lightning move themselves, or that never take part in a step."""
 DEEP = 3
-"""Levels of lists, dictionaries and distributions that are looked into."""
+"""Levels of these that are looked into."""
 MANY = 64
 """Items of one list or dictionary that are looked into."""
 
@@ -27,10 +28,10 @@ class Loose:
 
 
 def loose_tensors(model: nn.Module) -> Iterator[Loose]:
-    """Tensors in plain attributes, lists, dictionaries and distributions of ``model`` and its modules, each once.
+    """Tensors in attributes, lists, dictionaries, distributions and partial functions of ``model`` and its modules.
 
-    Left out: what is registered under another name, unregistered *parameters* (they are their own fault), and modules
-    that move their tensors themselves by an ``_apply`` of their own (as metrics do).
+    Each once. Left out: what is registered under another name, unregistered *parameters* (they are their own fault),
+    and modules that move their tensors themselves by an ``_apply`` of their own (as metrics do).
     """
     seen = {id(t) for t in (*model.parameters(), *model.buffers())}
     for path, module in model.named_modules():
@@ -59,3 +60,6 @@ def _inside(value: Any, name: str, depth: int) -> Iterator[tuple[str, Tensor]]:
     elif isinstance(value, Distribution):
         for key, item in vars(value).items():
             yield from _inside(item, f"{name}.{key}", depth + 1)
+    elif isinstance(value, partial):
+        yield from _inside(value.args, f"{name}.args", depth)
+        yield from _inside(value.keywords, f"{name}.keywords", depth)

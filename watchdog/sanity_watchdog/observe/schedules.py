@@ -28,6 +28,40 @@ DIFFERENT = 8
 
 
 @dataclass
+class _Follower:
+    """One schedule beside the rates that its optimizer steps with; ``others`` set these as well."""
+
+    schedule: Any
+    others: bool
+    apart: int = 0
+    moved: int = 0
+    position: Any = None
+    wanted: float = 0.0
+    used: list[float] = field(default_factory=list)
+
+    def compare(self, rates: list[float]) -> None:
+        """The optimizer steps with these rates."""
+        wanted = getattr(self.schedule, "_last_lr", None)
+        if wanted == rates or not wanted or list(wanted) == rates or len(wanted) != len(rates):
+            self._agrees()
+            return
+        if self.others and self.used[-1:] != rates[:1]:
+            self._agrees()
+        self.apart += 1
+        self.wanted = float(wanted[0])
+        # one that holds still leaves the rate to the others
+        position = self.wanted if self.others else getattr(self.schedule, "last_epoch", None)
+        self.moved += position != self.position
+        self.position = position
+        if (not self.used or self.used[-1] != rates[0]) and len(self.used) < DIFFERENT:
+            self.used.append(rates[0])
+
+    def _agrees(self) -> None:
+        self.apart = self.moved = 0
+        self.used.clear()
+
+
+@dataclass
 class _Track:
     """What one optimizer stepped with."""
 
@@ -35,18 +69,13 @@ class _Track:
     interval: str = ""
     negligible: float = NEGLIGIBLE
     patience: float = 1.0
-    alone: bool = False
+    followers: list[_Follower] = field(default_factory=list)
     rate: float = 0.0
     rates: list[float] = field(default_factory=list)
     steady: bool = False
     largest: float = 0.0
     zeros: int = 0
     attempts: int = 0
-    apart: int = 0
-    moved: int = 0
-    position: Any = None
-    wanted: float = 0.0
-    used: list[float] = field(default_factory=list)
 
     def step(self, rates: list[float]) -> bool:
         """The optimizer steps with these rates; is that to be told at once?"""
@@ -55,29 +84,15 @@ class _Track:
         self.attempts += 1
         if rate > self.largest:
             self.largest = rate
-        if self.alone:
-            self._compare(rates)
+        for follower in self.followers:
+            follower.compare(rates)
         if not abs(rate) <= self.negligible * self.largest:
             self.zeros = 0
-            self.steady = not self.alone
+            self.steady = not self.followers
             return False
         self.steady = False
         self.zeros += 1
         return self.zeros in TELLING
-
-    def _compare(self, rates: list[float]) -> None:
-        wanted = getattr(self.schedule, "_last_lr", None)
-        if wanted == rates or not wanted or list(wanted) == rates or len(wanted) != len(rates):
-            self.apart = self.moved = 0
-            self.used.clear()
-            return
-        self.apart += 1
-        self.wanted = float(wanted[0])
-        position = getattr(self.schedule, "last_epoch", None)
-        self.moved += position != self.position
-        self.position = position
-        if (not self.used or self.used[-1] != rates[0]) and len(self.used) < DIFFERENT:
-            self.used.append(rates[0])
 
 
 class ScheduleObserver(Observer):
@@ -102,7 +117,7 @@ class ScheduleObserver(Observer):
                 track.schedule = mine[0].scheduler
                 track.interval = mine[0].interval if run.automatic else "step"
                 track.patience = mine[0].frequency if run.automatic else 1
-                track.alone = len(mine) == 1
+                track.followers = [_Follower(s.scheduler, len(mine) > 1) for s in mine]
                 if run.automatic and track.interval == "step" and type(track.schedule).__name__ in DECAYS:
                     track.negligible = DECAYED
         if not run.automatic:
@@ -185,14 +200,15 @@ class ScheduleObserver(Observer):
         followed = tuple(
             Followed(
                 index=i,
-                schedule=type(t.schedule).__name__,
-                wanted=t.wanted,
-                used=tuple(t.used),
-                advances=t.moved,
-                apart=t.apart,
+                schedule=type(f.schedule).__name__,
+                wanted=f.wanted,
+                used=tuple(f.used),
+                advances=f.moved,
+                apart=f.apart,
+                others=f.others,
             )
             for i, t in seen
-            if t.alone
+            for f in t.followers
         )
         if followed:
             at.emit(SchedulesFollowed(schedules=followed, **at.tags()))
