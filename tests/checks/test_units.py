@@ -21,6 +21,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, largest=0.0, loss=0.0)),
     (dead_units, replace(SILENT, largest=0.0, loss=0.6)),
     (saturated_units, FLAT),
+    (saturated_units, SaturatedUnits(layers=(("net.py:12", "tanh", 0.77),))),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(FEW,))),
@@ -29,6 +30,7 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=())),
     (dead_units, replace(SILENT, largest=0.0, loss=0.0, head=0.0)),
     (saturated_units, SaturatedUnits(layers=(("net.3", "Tanh", 0.2),))),
+    (saturated_units, SaturatedUnits(layers=(("net.3", "Hardtanh", 0.6),))),
     (saturated_units, SaturatedUnits(layers=())),
 ]
 

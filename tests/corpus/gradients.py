@@ -75,6 +75,23 @@ def tanh_driven_to_its_ends() -> Run:
     return Classifier(net), loader(*blobs()), {}
 
 
+@fault("WD215", "WD212", also=("WD101", "WD213", "WD141"))
+def tanh_called_on_what_is_far_too_large(fixed: bool) -> Run:
+    class Hidden(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second, self.head = nn.Linear(20, 64), nn.Linear(64, 64), nn.Linear(64, 10)
+            if not fixed:
+                for layer in (self.first, self.second):
+                    nn.init.normal_(layer.weight, std=3.0)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.first(x))
+            return self.head(self.second(h).tanh())
+
+    return Classifier(Hidden()), loader(*blobs()), {}
+
+
 class Ordered(Manual):
     """Manual optimisation with its calls in a given order."""
 

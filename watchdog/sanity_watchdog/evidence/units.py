@@ -56,7 +56,7 @@ class SaturatedUnits(Evidence):
     """Outputs of bounded activations in one step.
 
     Attributes:
-        layers: ``(module, class, share of outputs at the flat ends)``, worst first.
+        layers: ``(module or place, class or function, share of outputs at the flat ends)``, worst first.
     """
 
     layers: tuple[tuple[str, str, float], ...]

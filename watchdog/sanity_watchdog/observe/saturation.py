@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
+from torch.overrides import TorchFunctionMode
 
 from ..evidence.base import Evidence
 from ..evidence.readings import Unseen
@@ -17,6 +18,7 @@ from .moment import Moment
 from .names import plain_name
 from .observer import Observer, is_plain
 from .run import Run
+from .site import user_line
 from .strided import sample
 
 BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
@@ -33,27 +35,34 @@ SEEN = 4096
 """Outputs sampled per module."""
 
 
+TANH = (torch.tanh, Tensor.tanh)
+"""Called as functions; a sigmoid is mostly a gate, which may start open or closed."""
+Found = tuple[str, str, Tensor]
+"""Path of a module or place of a call, what it is, and the share of its outputs at the flat ends."""
+
+
 class SaturationWatch(Observer):
     """Looks at the first training step; the last bounded activation may be the output and is left out."""
 
     codes = ("WD215",)
 
     def __init__(self) -> None:
-        self._modules: dict[int, tuple[str, nn.Module]] = {}
-        self._found: list[tuple[int, Tensor]] = []
+        self._modules: dict[int, str] = {}
+        self._found: list[Found] = []
+        self._functions: list[tuple[Tensor, Found]] = []
         self._inside = Inside()
 
     def start(self, run: Run, at: Moment) -> None:
-        modules = {id(m): (plain_name(n), m) for n, m in run.module.named_modules() if type(m) in BOUNDED}
+        modules = {id(m): plain_name(n) for n, m in run.module.named_modules() if type(m) in BOUNDED}
         self._modules = dict(list(modules.items())[:-1])
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
-        if at.stage != "train" or at.batch > 0 or not self._modules:
+        if at.stage != "train" or at.batch > 0:
             return ()
         if anything_compiled(at.run.module):
             at.emit(Unseen(codes=self.codes, reason="compiled code", **at.tags()))
             return ()
-        return (self._hooked(),)
+        return (self._hooked(), _Calls(self._note, self._inside))
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -63,24 +72,51 @@ class SaturationWatch(Observer):
         finally:
             handle.remove()
 
-    @torch.no_grad()
     def _look(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        if type(module) in BOUNDED and self._functions and self._functions[-1][0] is output:
+            self._functions.pop()  # the module's own call
         if id(module) in self._modules and isinstance(output, Tensor) and output.numel() and is_plain(output):
-            low, high = BOUNDED[type(module)]
-            edge = FLAT * (high - low)
-            values = sample(output.detach(), SEEN)
-            self._found.append((id(module), ((values > high - edge) | (values < low + edge)).float().mean()))
+            share = _flat(output, *BOUNDED[type(module)])
+            self._found.append((self._modules[id(module)], type(module).__name__, share))
+
+    def _note(self, output: Any) -> None:
+        if output.requires_grad and output.numel() and is_plain(output):
+            self._functions.append((output, (user_line(), "tanh", _flat(output, -1.0, 1.0))))
 
     def output(self, at: Moment, output: Any) -> None:
         self._inside.tell()
-        found, self._found = self._found, []
+        places = [found for _, found in self._functions]
+        found = self._found + [one for one in places if one[0] != places[-1][0]]
+        self._found, self._functions = [], []
         if found:
-            shares = torch.stack([share for _, share in found])
-            at.ask({"shares": shares}, lambda v: self._judge(at, [key for key, _ in found], v["shares"].tolist()))
+            shares = torch.stack([share for _, _, share in found])
+            at.ask({"shares": shares}, lambda v: self._judge(at, found, v["shares"].tolist()))
 
-    def _judge(self, at: Moment, keys: list[int], shares: list[float]) -> Iterable[Evidence]:
-        worst: dict[int, float] = {}
-        for key, share in zip(keys, shares, strict=True):
-            worst[key] = max(worst.get(key, 0.0), share)
-        layers = [(self._modules[key][0], type(self._modules[key][1]).__name__, share) for key, share in worst.items()]
+    def _judge(self, at: Moment, found: list[Found], shares: list[float]) -> Iterable[Evidence]:
+        worst: dict[tuple[str, str], float] = {}
+        for (name, kind, _), share in zip(found, shares, strict=True):
+            worst[name, kind] = max(worst.get((name, kind), 0.0), share)
+        layers = [(name, kind, share) for (name, kind), share in worst.items()]
         yield SaturatedUnits(layers=tuple(sorted(layers, key=lambda layer: -layer[2])), **at.tags())
+
+
+@torch.no_grad()
+def _flat(output: Tensor, low: float, high: float) -> Tensor:
+    edge, values = FLAT * (high - low), sample(output.detach(), SEEN)
+    return ((values > high - edge) | (values < low + edge)).float().mean()
+
+
+class _Calls(TorchFunctionMode):
+    """Tells what functions of ``TANH`` return."""
+
+    def __init__(self, note: Any, inside: Inside) -> None:
+        super().__init__()
+        self._note, self._inside = note, inside
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func in TANH:
+            self._inside.do(self._note, out)
+        return out
