@@ -18,6 +18,7 @@ from tests.runs import Classifier, Manual, blobs, fp16, loader, mlp
 from tests.zoo import ZOO
 
 from .case import CASES, Case, Run, healthy
+from .modes import Averages
 from .parts import Halves, SequenceEncoder, cnn, images, line, tones
 
 
@@ -287,3 +288,8 @@ def random_layers_skipped() -> Run:
             return self.head(h)
 
     return Classifier(Skips(), lr=3e-3), loader(*blobs()), {}
+
+
+@healthy
+def average_of_a_network_whose_statistics_are_frozen() -> Run:
+    return Averages(buffers=False, frozen=True), loader(*blobs()), {"max_steps": 60, "validation": loader(*blobs())}

@@ -231,6 +231,39 @@ def normalised() -> nn.Sequential:
     return nn.Sequential(nn.Linear(20, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.2), nn.Linear(24, 10))
 
 
+class Averages(Classifier):
+    """Validates an average of its network, which begins as the copy of it."""
+
+    def __init__(self, buffers: bool, frozen: bool = False) -> None:
+        super().__init__(normalised(), lr=3e-3)
+        self.average = copy.deepcopy(self.net)
+        self.buffers_too, self.frozen = buffers, frozen
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if self.frozen:
+            self.net[1].eval()
+        return super().training_step(batch, batch_idx)
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        with torch.no_grad():
+            for mean, p in zip(self.average.parameters(), self.net.parameters(), strict=True):
+                mean.lerp_(p, 0.1)
+            if self.buffers_too:
+                for mean, b in zip(self.average.buffers(), self.net.buffers(), strict=True):
+                    mean.copy_(b)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", self.loss(self.average(batch[0]), batch[1]))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.net.parameters(), 3e-3)
+
+
+@fault("WD508")
+def average_for_validation_that_forgets_its_buffers(fixed: bool) -> Run:
+    return Averages(buffers=fixed), loader(*blobs()), {"max_steps": 60, "validation": loader(*blobs())}
+
+
 @fault("WD508")
 def validation_that_trains(fixed: bool) -> Run:
     class Trains(Classifier):

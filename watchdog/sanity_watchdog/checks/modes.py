@@ -185,8 +185,9 @@ def stale_statistics(seen: RunningStatistics) -> Findings:
     **What it sees.** At a few sampled steps, per layer: the median distance between running and batch mean in standard
     deviations of the batch, and the factor between the variances. An alert needs a distance above 1 or a factor above 4
     in two samples in a row, of statistics that come from the batches by 95 %; or 0.3 and 1.5 where the momentum keeps
-    them from moving at all. Also layers in eval mode without a gradient, beside such that learn, whose weights move at
-    three samples in a row and whose statistics do not: an average of the network (a teacher) that forgets its buffers.
+    them from moving at all. Also layers in eval mode whose weights no optimizer moves, beside such that learn: weights
+    that move at three samples or validations in a row and statistics that do not are those of an average of the network
+    (a teacher) that forgets its buffers.
     And layers that take in batches of validation, where ``validation_step`` leaves the whole module in training mode.
 
     **Why it matters.** Training normalises with the batch, evaluation with the running statistics: the model that is

@@ -18,7 +18,7 @@ from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
-from .observer import Observer, is_plain
+from .observer import Observer, in_samples, is_plain
 from .onlooker import Onlooker
 from .run import Run
 
@@ -46,7 +46,10 @@ class StatisticsObserver(Observer):
         self._samples: list[tuple[Normalisation, ...]] = []
         self._before: dict[str, list[float]] = {}
         self._stood: dict[str, int] = {}
-        self._looks = 0
+        self._looks = self._validations = 0
+        self._copies: list[tuple[str, _BatchNorm]] = []
+        self._pending: list[Tensor] = []
+        self._learning: set[int] = set()
         self._evaluations = 0
         self._updates: dict[int, int] = {}
 
@@ -56,6 +59,7 @@ class StatisticsObserver(Observer):
             at.emit(Unseen(codes=("WD508",), reason="no BatchNorm with running statistics", **at.tags()))
 
     def end(self, at: Moment) -> None:
+        self.batch(at, None)
         if self._layers:
             at.emit(Unseen(codes=("WD508",), reason="too few steps", **at.tags()))
 
@@ -65,14 +69,37 @@ class StatisticsObserver(Observer):
             self._layers = self._layers or _layers_of(at.run.module)  # a sanity check comes before the start
             self._updates = {key: _updates(layer) for key, (_, layer) in self._layers.items()}
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
-        if not due or not self._layers:
+        if not (due or at.stage == "validation") or not self._layers:
             return ()
         if anything_compiled(at.run.module) or has_fast_path(at.run.module):
             at.emit(Unseen(codes=("WD508",), reason="compiled or fused step", **at.tags()))
             return ()
-        self._looks += 1
-        self._mode = _NormMode(set(self._layers))
+        self._looks += at.stage == "train"
+        held = {
+            id(p) for o in at.run.optimizers for group in o.param_groups for p in group["params"] if p.requires_grad
+        }
+        self._mode = _NormMode(set(self._layers), held)
         return (self._mode,)
+
+    def validation_start(self, at: Moment) -> None:
+        """Copies of the network that only validation calls are looked at each time."""
+        if self._copies and self._validations < LOOKS:
+            self._validations += 1
+            self._pending.append(torch.stack([_sums(layer) for _, layer in self._copies]))
+
+    @in_samples
+    def batch(self, at: Moment, batch: Any) -> None:
+        """Ask for what validations have left."""
+        copies, tags, pending = self._copies, at.tags(), self._pending
+        self._pending = []
+
+        def then(values: Mapping[str, Tensor]) -> Iterable[RunningStatistics]:
+            names = {name for name, _ in self._beside(copies)}
+            rows = zip(copies, values["copies"].tolist(), strict=True)
+            yield self._evidence({name: sums for (name, _), sums in rows if name in names}, tags)
+
+        for sums in pending:
+            at.ask({"copies": sums}, then)
 
     def output(self, at: Moment, output: Any) -> None:
         before, self._updates = self._updates, {}
@@ -89,9 +116,13 @@ class StatisticsObserver(Observer):
     def _ask(self, at: Moment, mode: "_NormMode") -> None:
         known = [(*self._layers[key], calls) for key, calls in mode.calls.items()]
         about = [(name, sum(c.rows for c in calls), layer.momentum) for name, layer, calls in known]
+        if at.stage == "validation":
+            self._copies = mode.copies(self._layers)
         if not known:
             return
-        tags, names = at.tags(), [name for name, _ in mode.copies(self._layers)]
+        self._learning |= {layer.num_features for _, layer, _ in known}
+        copies = self._beside(mode.copies(self._layers))
+        tags, names = at.tags(), [name for name, _ in copies]
 
         def then(values: Mapping[str, Tensor]) -> Iterable[RunningStatistics]:
             layers = tuple(
@@ -101,13 +132,21 @@ class StatisticsObserver(Observer):
                 )
             )
             self._samples = [*self._samples, layers][-KEPT:]
-            forgotten = self._forgotten(dict(zip(names, values["copies"].tolist(), strict=True))) if names else ()
-            return (RunningStatistics(samples=tuple(self._samples), forgotten=forgotten, **tags),)
+            sums = values["copies"].tolist() if names else ()
+            return (self._evidence(dict(zip(names, sums, strict=True)), tags),)
 
         asked = {"table": torch.stack([_distance(layer, calls) for _, layer, calls in known])}
         if names:
-            asked["copies"] = torch.stack([_sums(layer) for _, layer in mode.copies(self._layers)])
+            asked["copies"] = torch.stack([_sums(layer) for _, layer in copies])
         at.ask(asked, then)
+
+    def _beside(self, copies: list[tuple[str, _BatchNorm]]) -> list[tuple[str, _BatchNorm]]:
+        """Those beside a layer of the same width whose statistics learn."""
+        return [(name, layer) for name, layer in copies if layer.num_features in self._learning]
+
+    def _evidence(self, sums: Mapping[str, list[float]], tags: dict[str, Any]) -> RunningStatistics:
+        forgotten = self._forgotten(sums) if sums else ()
+        return RunningStatistics(samples=tuple(self._samples), forgotten=forgotten, **tags)
 
     def _forgotten(self, now: Mapping[str, list[float]]) -> tuple[str, ...]:
         """Layers whose weights have moved from look to look while their statistics stood still; given sums of each."""
@@ -174,20 +213,18 @@ def _distance(layer: _BatchNorm, calls: list[_Call]) -> Tensor:
 
 
 class _NormMode(Onlooker):
-    """Notes what reaches ``batch_norm`` in training mode."""
+    """Notes what reaches ``batch_norm`` in training mode, and in eval mode whose weights no optimizer moves."""
 
-    def __init__(self, known: Container[int]) -> None:
+    def __init__(self, known: Container[int], held: Container[int]) -> None:
         super().__init__()
-        self._known = known
+        self._known, self._held = known, held
         self.calls: dict[int, list[_Call]] = {}
         self._fixed: set[int] = set()
         self.inside = Inside()
 
     def copies(self, layers: Mapping[int, tuple[str, _BatchNorm]]) -> list[tuple[str, _BatchNorm]]:
-        """Layers without a gradient that were called in eval mode, beside one of the same width that learns."""
-        learn = {layers[key][1].num_features for key in self.calls}
-        found = [layers[key] for key in sorted(self._fixed, key=list(layers).index)]
-        return [(name, m) for name, m in found if m.num_features in learn]
+        """Layers of no optimizer that were called in eval mode."""
+        return [layers[key] for key in sorted(self._fixed, key=list(layers).index)]
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.batch_norm:
@@ -208,7 +245,7 @@ class _NormMode(Onlooker):
     ) -> None:
         if running_mean is None or running_var is None or id(running_mean) not in self._known:
             return
-        if not training and weight is not None and bias is not None and not weight.requires_grad:
+        if not training and weight is not None and bias is not None and id(weight) not in self._held:
             self._fixed.add(id(running_mean))
         if not training:
             return
