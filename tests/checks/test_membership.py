@@ -44,6 +44,10 @@ FIRING = [
     (without_gradient, Reached(attempts=12, elements=100_000, matrices=9, without=(WEIGHT, BIAS))),
     (without_gradient, Reached(attempts=1, elements=100_000, matrices=9, without=(WEIGHT,), fatal=True)),
     (
+        without_gradient,
+        Reached(attempts=12, elements=100_000, matrices=9, without=(WEIGHT,), left_out="cross_entropy at net.py:30"),
+    ),
+    (
         frozen_by_mistake,
         Frozen(parameters=4, matrices=2, trainable=ALL[2:], trained_before=ALL[:2]),
     ),

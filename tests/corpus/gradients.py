@@ -306,3 +306,20 @@ def recurrence_whose_gradients_have_no_finite_square(fixed: bool) -> Run:
 
     x, y = tones(t=40)
     return Classifier(Unrolled(), F.mse_loss), loader(x, y[:, None].float() - 1.5), {}
+
+
+@fault("WD314")
+def second_loss_that_is_only_logged(fixed: bool) -> Run:
+    class Tasks(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Sequential(nn.Linear(20, 64), nn.ReLU()))
+            self.kind, self.sign = nn.Linear(64, 10), nn.Linear(64, 2)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            seen = self.net(batch[0])
+            kind = F.cross_entropy(self.kind(seen), batch[1])
+            sign = F.cross_entropy(self.sign(seen), (batch[0][:, 0] > 0).long())
+            self.log_dict({"kind": kind, "sign": sign})
+            return kind + sign if fixed else kind
+
+    return Tasks(), loader(*blobs()), {}

@@ -193,8 +193,8 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     whole of a shorter run) without any gradient count.
 
     **Why it matters.** These parameters do not train. On one device a small spare head is harmless and only noted; a
-    large part of the model means a ``detach``, a ``no_grad`` or an output that is not used. DistributedDataParallel
-    stops with an error in the second step.
+    large part of the model means a ``detach``, a ``no_grad`` or an unused output, and a loss that the first step has
+    computed and not returned was forgotten. DistributedDataParallel stops with an error in the second step.
 
     **How to fix.** Follow the parameter's output to the loss::
 
@@ -215,18 +215,18 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     training = [m for m in seen.without if not m.evaluating]  # teachers in eval mode wait on purpose
     elements, idle = (sum(m.numel for m in members) for members in (seen.without, training))
     matrices = sum(m.matrix for m in training)
-    large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1)
+    large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1) or bool(seen.left_out)
     part, noun = elements / max(seen.elements, 1), "parameters" if len(seen.without) > 1 else "parameter"
     yield without_gradient.alert(
         seen,
         f"no gradient in {seen.attempts:,} steps for {len(seen.without)} {noun}, {part:.0%} of the elements"
         + ("; DDP will stop" if seen.fatal else ""),
         severity=Severity.ERROR if seen.fatal else Severity.WARNING if large else Severity.INFO,
-        hint=(
-            'freeze or remove them, or use strategy="ddp_find_unused_parameters_true"'
-            if seen.fatal
-            else "look for detach(), no_grad(), or an output or a loss that is left out; else freeze or remove them"
-        ),
+        hint=f"add to the loss of training_step: {seen.left_out}"
+        if seen.left_out
+        else 'freeze or remove them, or use strategy="ddp_find_unused_parameters_true"'
+        if seen.fatal
+        else "look for detach(), no_grad(), or an output or a loss that is left out; else freeze or remove them",
         subjects=[m.name for m in seen.without],
         evidence={"parameters": len(seen.without), "share": part, "limit": share, "matrices": matrices},
     )

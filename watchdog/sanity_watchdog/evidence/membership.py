@@ -119,6 +119,7 @@ class Reached(Evidence):
         elements: elements of all of them. matrices: how many are matrices.
         without: those that never had a gradient.
         fatal: would DistributedDataParallel stop because of them?
+        left_out: function and line of a loss of theirs that the first step computed and did not return.
     """
 
     attempts: int
@@ -126,6 +127,7 @@ class Reached(Evidence):
     matrices: int
     without: tuple[Member, ...] = ()
     fatal: bool = False
+    left_out: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,10 @@ from ..evidence.membership import Foreign, Frozen, LossLeaves, Member, Membershi
 from ..evidence.readings import Unseen
 from .holding import held_by, ids_held_by
 from .leaves import homes, leaves
+from .left_out import left_out
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer, in_samples, is_plain
+from .observer import Observer, in_samples, is_plain, loss_of
 from .run import Run
 from .sharding import local
 from .sharing import Sharing
@@ -51,6 +52,7 @@ class MembershipObserver(Observer):
         self._shards: dict[str, Tensor] = {}
         self._left_toggled = 0
         self._sharing = Sharing()
+        self._left_out: dict[int, str] = {}
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -60,6 +62,13 @@ class MembershipObserver(Observer):
         self._waiting = {id(p): p for p in run.module.parameters()}
         self._shards = {plain_name(n): p for n, p in run.module.named_parameters() if local(p) is not p}
         self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
+
+    def output(self, at: Moment, output: Any) -> None:
+        run, loss = self._run, loss_of(output)
+        first = run is not None and run.automatic and at.stage == "train" and at.sync and not self._graphs
+        if first and loss is not None and at.trace is not None:
+            with torch._C.DisableTorchFunction():
+                self._left_out = left_out(loss, at.trace.calls)
 
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
@@ -183,6 +192,7 @@ class MembershipObserver(Observer):
             matrices=sum(p.ndim > 1 for p in named.values()),
             without=tuple(_member(n, named[n], owners.get(n)) for n in without),
             fatal=fatal,
+            left_out=next((self._left_out[key] for n in without if (key := id(named[n])) in self._left_out), ""),
         )
 
     def _frozen(self, at: Moment, run: Run, no_graph: bool) -> Frozen:
