@@ -82,7 +82,7 @@ def layer_kept_sparse_by_a_mask_of_the_module() -> Run:
     class Sparse(Classifier):
         def __init__(self) -> None:
             super().__init__()
-            self.register_buffer("links", torch.rand(32, 20) < 0.7)
+            self.register_buffer("links", (torch.rand(32, 20) < 0.7).float())
 
         def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
             with torch.no_grad():

@@ -23,6 +23,7 @@ from .picked import Picked
 from .rivals import Rivals, owners_of
 from .run import Run
 from .signs import Signs
+from .squashed import Squashed
 from .totals import Totals
 
 
@@ -53,6 +54,7 @@ class Followers:
         self.scales = LogScales(lambda t: any(c.value is t and c.name in NEVER_NEGATIVE for c in trace.calls))
         self.signs = Signs(facts, gaussians)
         self.errors = Errors(facts)
+        self.squashed = Squashed()
         self.totals = Totals(trace)
         self.rivals = Rivals(owners_of(run), trace.calls)
         overlaps = Overlaps(trace, facts.is_scored, facts.is_given, lambda t: self.signs.fits("overlap", t))
@@ -67,6 +69,7 @@ class Followers:
             self.scales,
             self.signs,
             self.errors,
+            self.squashed,
             self.totals,
             self.rivals,
             Picked(trace, facts.is_given),

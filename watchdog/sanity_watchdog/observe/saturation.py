@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
-from torch.overrides import TorchFunctionMode
 
 from ..evidence.base import Evidence
 from ..evidence.readings import Unseen
@@ -18,7 +17,6 @@ from .moment import Moment
 from .names import plain_name
 from .observer import Observer, is_plain
 from .run import Run
-from .site import user_line
 from .strided import sample
 
 BOUNDED: dict[type[nn.Module], tuple[float, float]] = {
@@ -35,21 +33,19 @@ SEEN = 4096
 """Outputs sampled per module."""
 
 
-TANH = (torch.tanh, Tensor.tanh)
-"""Called as functions; a sigmoid is mostly a gate, which may start open or closed."""
 Found = tuple[str, str, Tensor]
 """Path of a module or place of a call, what it is, and the share of its outputs at the flat ends."""
 
 
 class SaturationWatch(Observer):
-    """Looks at the first training step; the last bounded activation may be the output and is left out."""
+    """Looks at the first training step; the last module and the last line may make the output and are left out."""
 
     codes = ("WD215",)
 
     def __init__(self) -> None:
         self._modules: dict[int, str] = {}
         self._found: list[Found] = []
-        self._functions: list[tuple[Tensor, Found]] = []
+        self._made: list[Tensor] = []
         self._inside = Inside()
 
     def start(self, run: Run, at: Moment) -> None:
@@ -62,7 +58,7 @@ class SaturationWatch(Observer):
         if anything_compiled(at.run.module):
             at.emit(Unseen(codes=self.codes, reason="compiled code", **at.tags()))
             return ()
-        return (self._hooked(), _Calls(self._note, self._inside))
+        return (self._hooked(),)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:
@@ -73,21 +69,20 @@ class SaturationWatch(Observer):
             handle.remove()
 
     def _look(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        if type(module) in BOUNDED and self._functions and self._functions[-1][0] is output:
-            self._functions.pop()  # the module's own call
-        if id(module) in self._modules and isinstance(output, Tensor) and output.numel() and is_plain(output):
-            share = _flat(output, *BOUNDED[type(module)])
-            self._found.append((self._modules[id(module)], type(module).__name__, share))
-
-    def _note(self, output: Any) -> None:
-        if output.requires_grad and output.numel() and is_plain(output):
-            self._functions.append((output, (user_line(), "tanh", _flat(output, -1.0, 1.0))))
+        if type(module) in BOUNDED and isinstance(output, Tensor) and output.numel() and is_plain(output):
+            self._made.append(output)
+            if id(module) in self._modules:
+                share = _flat(output, *BOUNDED[type(module)])
+                self._found.append((self._modules[id(module)], type(module).__name__, share))
 
     def output(self, at: Moment, output: Any) -> None:
         self._inside.tell()
-        places = [found for _, found in self._functions]
-        found = self._found + [one for one in places if one[0] != places[-1][0]]
-        self._found, self._functions = [], []
+        found, made = self._found, {id(t) for t in self._made}
+        if at.stage == "train" and at.batch == 0 and at.trace is not None and at.trace.followers is not None:
+            calls = [(t, line) for t, line in at.trace.followers.squashed.seen if id(t) not in made and is_plain(t)]
+            with torch._C.DisableTorchFunction():
+                found += [(n, "tanh", _flat(t, -1.0, 1.0)) for t, n in calls if n != calls[-1][1] and t.numel()]
+        self._found, self._made = [], []
         if found:
             shares = torch.stack([share for _, _, share in found])
             at.ask({"shares": shares}, lambda v: self._judge(at, found, v["shares"].tolist()))
@@ -104,19 +99,3 @@ class SaturationWatch(Observer):
 def _flat(output: Tensor, low: float, high: float) -> Tensor:
     edge, values = FLAT * (high - low), sample(output.detach(), SEEN)
     return ((values > high - edge) | (values < low + edge)).float().mean()
-
-
-class _Calls(TorchFunctionMode):
-    """Tells what functions of ``TANH`` return."""
-
-    def __init__(self, note: Any, inside: Inside) -> None:
-        super().__init__()
-        self._note, self._inside = note, inside
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func in TANH:
-            self._inside.do(self._note, out)
-        return out

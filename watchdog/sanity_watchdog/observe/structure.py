@@ -1,14 +1,18 @@
 """What the statistics of a parameter do not show: equal units, masks beside it."""
 
 from collections.abc import Container, Iterator, Mapping
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
 
+from .observer import is_plain
 from .strided import measurable
 
 ROWS = 8
 """Rows compared to find out whether all units of a matrix are equal."""
+MASKS = 64
+"""Tensors that may be masks which are looked at, once."""
 
 
 def equal_rows(parameter: Tensor) -> Tensor | None:
@@ -28,9 +32,16 @@ def has_mask(owner: nn.Module | None, parameter: Tensor, switches: Container[tor
 
 
 def switches(module: nn.Module) -> set[torch.Size]:
-    """Shapes of all tensors of truth values that ``module`` or a part of it holds."""
+    """Shapes of matrices for which ``module`` or a part of it holds truth values, or zeros and ones."""
+    shapes = {p.shape for p in module.parameters() if p.ndim > 1}
     held = (v for part in module.modules() for v in (*part._buffers.values(), *vars(part).values()))
-    return {t.shape for t in held if isinstance(t, Tensor) and t.dtype == torch.bool}
+    alike = (t for t in held if isinstance(t, Tensor) and not isinstance(t, nn.Parameter) and t.shape in shapes)
+    return {t.shape for t in islice(alike, MASKS) if is_plain(t) and bool(_switches(t.detach()))}
+
+
+def _switches(values: Tensor) -> Tensor:
+    off, on = values == 0, values == 1
+    return (off | on).all() & off.any() & on.any()
 
 
 def is_pruned(owner: nn.Module | None, name: str) -> bool:
