@@ -40,6 +40,14 @@ SMALL = """
     CompositeExplicitAutograd: generic
   autogen: generic.out, generic_copy
 
+- func: shell(Tensor self) -> Tensor
+  dispatch:
+    CompositeExplicitAutograd: shell
+
+- func: shell.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
+  dispatch:
+    CPU, CUDA: shell_out
+
 - func: work.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)
   structured: True
   dispatch:
@@ -77,6 +85,8 @@ TABLE = OperatorTable(parse(SMALL), "small")
         ("generic", "MPS", Support.GENERIC),
         ("generic.out", "XPU", Support.GENERIC),
         ("generic_copy", "MPS", Support.GENERIC),
+        ("shell", "MPS", Support.MISSING),
+        ("shell", "CUDA", Support.GENERIC),
         ("work", "MPS", Support.KERNEL),
         ("work", "CUDA", Support.MISSING),
         ("sums.out", "CUDA", Support.KERNEL),
@@ -135,6 +145,7 @@ def test_the_reader_agrees_with_a_yaml_parser_on_the_installed_file():
         ("linalg_matrix_exp", (2, 14)),
         ("_ctc_loss", (2, 14)),
         ("linalg_eig.out", (9, 9)),
+        ("logspace", (9, 9)),
         ("_nested_tensor_from_mask_left_aligned", (9, 9)),
         ("_adaptive_avg_pool3d", (9, 9)),
     ],

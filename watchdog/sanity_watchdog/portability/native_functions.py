@@ -84,6 +84,8 @@ class OperatorTable:
             return Support.KERNEL
         if backend == "MPS" and operator.name in ROUND_TRIPS:
             return Support.ROUND_TRIP
+        if keys & ONE_KERNEL_FOR_ALL and self.support(f"{operator.name}.out", backend) is Support.MISSING:
+            return Support.MISSING  # all that the common kernel does is to call this one
         if MADE_OF_OTHERS in operator.keys or keys & ONE_KERNEL_FOR_ALL:
             return Support.GENERIC
         return Support.MISSING if any(a in keys for a in ACCELERATORS) else Support.CPU_CHOICE
