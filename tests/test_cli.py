@@ -7,6 +7,7 @@ import subprocess
 import sys
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from junitparser import JUnitXml
@@ -72,6 +73,18 @@ def test_incomplete_and_unreadable_exit_with_2(
     heard = capsys.readouterr()
     assert "missing: No such file" in heard.out
     assert "missing: No such file" in (heard.out if format == "text" else heard.err)
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("never", 2), ("error", 1)])
+@pytest.mark.parametrize("how", [{"raised": "RuntimeError"}, {"broken": {"check WD102": "Traceback"}}, None], ids=str)
+def test_an_alert_does_not_make_a_whole_run_of_one_that_raised(
+    tmp_path: Path, fail_on: str, code: int, how: dict[str, Any] | None
+) -> None:
+    summary = None if how is None else Summary("fail", (ERROR,), **how)
+    path = write(tmp_path / "watchdog.jsonl", Batch(1, (ERROR,)), summary=summary)
+    assert run("report", path, "--fail-on", fail_on) == code
+    assert run("report", path, "--fail-on", fail_on, "--format", "junit", "--output", tmp_path / "junit.xml") == code
+    assert JUnitXml.fromfile(str(tmp_path / "junit.xml")).errors == 1
 
 
 def test_a_failure_outweighs_what_is_incomplete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,7 +123,7 @@ def test_a_command_line_from_a_configuration(rate: str, found: list[str]) -> Non
 
 
 def test_the_smoke_test() -> None:
-    launch("-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", str(EXAMPLES / "test_smoke.py"))
+    launch("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(EXAMPLES / "test_smoke.py"))
 
 
 def test_the_notebook() -> None:

@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
+from lightning.pytorch.tuner import Tuner
 from torch import nn
 from torch.optim import lr_scheduler as lrs
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.reports.load import load
 from tests.runs import Classifier, assert_awake, blobs, codes, loader, trainer, watched
 
 
@@ -65,6 +68,49 @@ def test_a_resumed_run_is_quiet(data: Any, tmp_path: Path) -> None:
     trainer(dog, max_steps=60, max_epochs=-1).fit(Usual(), data, ckpt_path=tmp_path / "last.ckpt")
     assert codes(dog) == []
     assert set(dog.summary.judged) >= LOOP
+    assert_awake(dog)
+
+
+class Sized(Usual):
+    """Has what the finders set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lr, self.batch_size = 1e-3, 4
+
+    def train_dataloader(self) -> Any:
+        return loader(*blobs(640), batch_size=self.batch_size)
+
+    def val_dataloader(self) -> Any:
+        return loader(*blobs(32))
+
+
+def test_a_search_before_the_fit_is_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record = tmp_path / "watchdog.jsonl"
+    module, dog = Sized(), SanityWatchdog(fail_on="error", record=record)
+    one = trainer(dog, max_steps=24, max_epochs=-1)
+    Tuner(one).lr_find(module, num_training=5, update_attr=False)
+    Tuner(one).scale_batch_size(module, max_trials=2, init_val=8, steps_per_trial=1)
+    assert not record.exists()
+    assert "watchdog" not in capsys.readouterr().err
+    one.fit(module)
+    (run,) = load([record]).runs
+    assert (run.verdict, run.summary.batches, run.info["settings"]["fail_on"]) == ("pass", 24, "error")
+    assert_awake(dog)
+
+
+@pytest.mark.parametrize(
+    "finder",
+    [
+        lambda: LearningRateFinder(num_training_steps=5, update_attr=False),
+        lambda: BatchSizeFinder(max_trials=2, init_val=8, steps_per_trial=1),
+    ],
+    ids=["lr", "batch-size"],
+)
+def test_a_search_within_the_fit_leaves_the_fit_watched(finder: Any) -> None:
+    dog = SanityWatchdog(fail_on=None)
+    trainer(dog, finder(), max_steps=24, max_epochs=-1).fit(Sized())
+    assert (codes(dog), dog.verdict, dog.summary.batches) == ([], "pass", 24)
     assert_awake(dog)
 
 

@@ -5,11 +5,12 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from junitparser import Error, Failure, JUnitXml, Skipped
 
-from sanity_watchdog.alerts import Severity
+from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.records import alert_from_dict
 from sanity_watchdog.records import decode as decoded
 from sanity_watchdog.reports import data, github, junit, markdown, text
@@ -79,6 +80,37 @@ def test_junit_fails_at_the_threshold_asked_for(loaded: Loaded) -> None:
         assert JUnitXml.fromstring(junit.report(loaded, threshold).encode()).failures == failures
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("logs/v1.2/watchdog.jsonl", "sanity-watchdog.logs.v1_2"),
+        ("../watchdog.jsonl (fit 2 of 3)", "sanity-watchdog.watchdog (fit 2 of 3)"),
+        ("/tmp/mine.watchdog.jsonl", "sanity-watchdog.tmp.mine_watchdog"),
+        ("C:\\logs\\v1\\watchdog.jsonl", "sanity-watchdog.C:.logs.v1"),
+    ],
+)
+def test_junit_class_names_have_dots_between_folders_only(name: str, shown: str) -> None:
+    assert junit.class_name(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("started", "ended", "times"),
+    [
+        (1.8e9, 1.8e9 + 2.5, ("2027-01-15T08:00:00+00:00", "2.500")),
+        (1.8e9, 0.0, ("2027-01-15T08:00:00+00:00", None)),
+        (0.0, 1.8e9, (None, None)),
+        (float("nan"), 1.8e9, (None, None)),
+        (1e300, 1e300, (None, None)),
+    ],
+)
+def test_junit_says_when_a_run_began_and_how_long_it_took(
+    started: float, ended: float, times: tuple[str | None, ...]
+) -> None:
+    run = WatchedRun("r", Summary("pass"), info={"started": started}, ended=ended)
+    (suite,) = ElementTree.fromstring(junit.report(Loaded((run,)), None).encode())
+    assert (suite.get("timestamp"), suite.get("time")) == times
+
+
 def parsed(line: str) -> tuple[str, dict[str, str], str]:
     """A workflow command as GitHub's runner reads it."""
     match = re.fullmatch(r"::(\w+) ([^:]*)::(.*)", line)
@@ -114,6 +146,21 @@ def test_annotations_point_into_the_repository(tmp_path: Path, monkeypatch: pyte
         run = WatchedRun("r", Summary("fail", (replace(samples.ERROR, where=where),)))
         ((_, properties, _),) = annotations(Loaded((run,)), GITHUB_WORKSPACE=str(tmp_path / "repo"))
         assert properties.get("file") == file
+
+
+def test_each_line_of_one_code_has_an_annotation_of_its_own() -> None:
+    def at(line: int, code: str = "WD301") -> Alert:
+        return replace(samples.ERROR, code=code, where=f"train.py:{line}")
+
+    first = WatchedRun("a", Summary("fail", (at(1), at(2), at(3), at(4, "WD302"))))
+    found = annotations(Loaded((first, replace(first, name="b"))))
+    assert [(p["title"][:5], p["line"]) for _, p, _ in found] == [
+        ("WD301", "1"),
+        ("WD302", "4"),
+        ("WD301", "2"),
+        ("WD301", "3"),
+    ]
+    assert all("of a and 1 more" in text for _, _, text in found)
 
 
 def test_what_github_would_drop_is_named() -> None:

@@ -50,8 +50,13 @@ def test_a_note_takes_one_line() -> None:
     assert said(Batch(0, (NOTE,))) == ["watchdog: note WD101 initial-loss-off: first loss 2.0 is below 2.303"]
 
 
-def test_what_cleared_is_said() -> None:
-    assert said(Batch(40, cleared=(ERROR,))) == ["watchdog: WD301 zeroed-parameter: no longer so at step 40"]
+def test_what_was_told_is_taken_back_once() -> None:
+    gone = "watchdog: WD301 zeroed-parameter: no longer so at step 40"
+    again = replace(ERROR, count=2, last_step=50)
+    assert said(Batch(40, cleared=(ERROR,))) == []
+    assert said(Batch(8, (ERROR,)), Batch(40, cleared=(ERROR,))) == [render(ERROR), gone]
+    news = [Batch(8, (ERROR,)), Batch(40, cleared=(ERROR,)), Batch(50, (again,)), Batch(60, cleared=(again,))]
+    assert said(*news) == [render(ERROR), gone]
 
 
 def test_a_quiet_run_ends_in_two_lines_that_give_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from .summary import RunInfo
 RECORD = "watchdog.jsonl"
 BATCHES = "watchdog_batches"
 LIGHTNING = ("lightning", "pytorch_lightning")
+SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
 ON_THE_WAY = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 """Methods of modules and data modules that a batch goes through between its loader and the step."""
 
@@ -113,6 +114,12 @@ def accumulation_of(trainer: Any) -> dict[int, int]:
     return {}
 
 
+def only_searches(trainer: Any) -> bool:
+    """Does this fit end with ``Tuner.lr_find``'s or ``Tuner.scale_batch_size``'s search, so that nothing is trained?"""
+    searches = (c for c in trainer.callbacks if any(base.__name__ in SEARCHES for base in type(c).__mro__))
+    return any(getattr(c, "_early_exit", False) for c in searches)  # private; unset where a real fit follows
+
+
 def unused_stops(strategy: Any) -> bool:
     """Does this strategy's DistributedDataParallel expect a gradient for every parameter?"""
     settings = getattr(strategy, "_ddp_kwargs", None)  # private; the only place where Lightning keeps them
@@ -200,7 +207,7 @@ def info_of(trainer: Any, settings: Settings, log_dir: str | None) -> RunInfo:
             "every_n_steps": settings.every_n_steps,
             "save_batches": settings.save_batches,
             "targets": list(settings.targets),
-            "fail_on": settings.policy.reason,
+            "fail_on": settings.policy.threshold and settings.policy.threshold.name.lower(),
         },
     )
 

@@ -1,6 +1,8 @@
 """What the watchdog says: severities, alerts, and the one function that turns an alert into text."""
 
+import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -12,6 +14,7 @@ Value: TypeAlias = str | int | float | bool | None
 SUBJECTS_SHOWN = 6
 RANKS_SHOWN = 4
 WIDTH = 100
+_IN_BRACKETS = re.compile(r"\([^()]*\)")
 
 
 class Severity(IntEnum):
@@ -128,6 +131,21 @@ def number(value: Value) -> str:
     return f"{value:.4g}"
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 error``, ``2 errors``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def measured(evidence: Iterable[tuple[str, Value]]) -> str:
+    """Evidence in one line; texts of several words are quoted: ``error="no such file" shape=(32, 10) step=3``."""
+    return " ".join(f"{key}={_delimited(value)}" for key, value in evidence)
+
+
+def _delimited(value: Value) -> str:
+    several = isinstance(value, str) and " " in value and not _IN_BRACKETS.fullmatch(value)
+    return json.dumps(value, ensure_ascii=False) if several else number(value)
+
+
 def printable(text: str, limit: int = 160) -> str:
     """Text from the user's program, safe to print: one line, no control characters, bounded."""
     clean = "".join(c if c.isprintable() else "\\" + f"x{ord(c):02x}" if ord(c) < 256 else "?" for c in text)
@@ -172,7 +190,7 @@ def render(alert: Alert) -> str:
     if alert.where:
         lines.append(f"  at {printable(alert.where)}")
     if alert.evidence:
-        lines.append("  " + printable(" ".join(f"{k}={number(v)}" for k, v in alert.evidence), 400))
+        lines.append("  " + printable(measured(alert.evidence), 400))
     if alert.hint:
         lines.append(f"  fix: {printable(alert.hint, 400)}")
     lines.append(f"  silence: {printable(silencer(alert))}   explain: sanity-watchdog explain {alert.code}")

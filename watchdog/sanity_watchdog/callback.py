@@ -48,7 +48,8 @@ class SanityWatchdog(StepHooks):
         sinks: further places to write to.
 
     Raises:
-        ValueError: for unknown codes, options, severities or targets; the message lists the valid ones.
+        ValueError: for unknown codes, options, severities or targets; the message names valid ones.
+        TypeError: for a value of the wrong kind.
     """
 
     selection: tuple[str, ...] = ()
@@ -74,6 +75,8 @@ class SanityWatchdog(StepHooks):
         sinks: Sequence[Sink] | None = None,
     ) -> None:
         super().__init__()
+        if on_alert is not None and not callable(on_alert):
+            raise TypeError(f"on_alert must be callable with an alert, got {on_alert!r}")
         self.settings = Settings.make(
             select=select or self.selection,
             ignore=ignore,
@@ -133,7 +136,7 @@ class SanityWatchdog(StepHooks):
     # -- life of a fit
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit":
+        if stage != "fit" or adapter.only_searches(trainer):
             return
         everyone = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
         if not any(c is self for c in everyone):  # another callback hands its hooks on

@@ -41,7 +41,7 @@ def _parser() -> argparse.ArgumentParser:
         "report",
         help="report runs from their watchdog.jsonl",
         description="Report runs from watchdog.jsonl. Exit status: 0 all pass, 1 a run has an alert at or above "
-        "--fail-on, 2 a run is incomplete or a record cannot be read.",
+        "--fail-on, else 2 where a run raised, did not end or was not judged, or a record cannot be read.",
     )
     report.add_argument(
         "paths", nargs="+", type=Path, metavar="PATH", help="a record, or a folder to search for records"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .alerts import Alert, Severity, named
+from .alerts import Alert, Severity, counted
 
 FALSE = ("", "0", "false", "no", "off")
 
@@ -29,10 +29,8 @@ class SanityCheckFailed(Exception):  # noqa: N818
 
     def __str__(self) -> str:
         texts = [str(alert) for alert in reversed(self.alerts)]
-        worst = self.alerts[0] if self.alerts else None
-        last = "no alert" if worst is None else f"{worst.code} {worst.name}: {worst.message}"
-        where = f" [{named(worst.subjects, 3)}]" if worst is not None and worst.subjects else ""
-        return "\n".join([f"{len(texts)} alert(s), stopped by {self.reason}", *texts, last + where])
+        worst = f": {self.alerts[0].code} {self.alerts[0].name}" if self.alerts else ""
+        return "\n".join([f"{counted(len(texts), 'alert')}, stopped by {self.reason}{worst}", *texts])
 
 
 @dataclass(frozen=True)

@@ -122,8 +122,10 @@ class Watching:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         runs, alerts, incomplete = self._counts.values()
+        from .alerts import counted
+
         terminalreporter.write_line(
-            f"sanity-watchdog: {runs} training runs watched without being asked, {alerts} alerts,"
+            f"sanity-watchdog: {counted(runs, 'training run')} watched without being asked, {counted(alerts, 'alert')},"
             f" {incomplete} without a verdict"
         )
 

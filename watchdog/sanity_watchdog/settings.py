@@ -11,6 +11,7 @@ from .alerts import Alert
 from .checks import CHECKS
 from .checks.check import Check
 from .policy import Policy
+from .reports.pages import nearest
 
 TARGETS = ("cpu", "cuda", "mps", "tpu", "xla", "xpu")
 
@@ -21,8 +22,12 @@ def _matches(pattern: str, check: Check[Any]) -> bool:
 
 def _known(pattern: str, what: str) -> None:
     if not any(_matches(pattern, c) for c in CHECKS) or not pattern:
-        valid = ", ".join(f"{c.code} {c.name}" for c in CHECKS)
-        raise ValueError(f"unknown check {pattern!r} in {what}; valid are codes, prefixes of codes and names: {valid}")
+        near = nearest([pattern])
+        hint = f"did you mean {', '.join(near)}? Valid" if near else "valid"
+        raise ValueError(
+            f"unknown check {pattern!r} in {what}; {hint} are codes, prefixes of codes and names:"
+            " `sanity-watchdog checks` lists them"
+        )
 
 
 def _strings(value: str | Iterable[str], what: str, of: str = "codes") -> tuple[str, ...]:
@@ -38,7 +43,7 @@ class Settings:
     """The callback's arguments, validated.
 
     Raises:
-        ValueError: for an unknown code, option, severity or target; the message lists the valid ones.
+        ValueError: for an unknown code, option, severity or target; the message names valid ones.
         TypeError: for a value of the wrong kind.
     """
 

@@ -23,8 +23,8 @@ def anchor(check: Check[Any]) -> str:
 
 
 def table(link: str = "") -> str:
-    """All checks by group: code, name, worst severity, what it sees. ``link``: page that the names lead to."""
-    lines = []
+    """All checks by group: code, name, usual severity, what it sees. ``link``: page that the names lead to."""
+    lines = ["", "The severity is the usual one; an alert is milder or graver where its evidence says so."]
     for prefix, title in GROUPS.items():
         lines += ["", f"**{title}**", "", "| code | name | severity | finds |", "| --- | --- | --- | --- |"]
         for check in (c for c in CHECKS if c.code.startswith(prefix)):

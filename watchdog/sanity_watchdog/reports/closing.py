@@ -3,18 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..alerts import Alert, Severity, printable
+from ..alerts import Alert, Severity, counted, printable
 from ..summary import Ignored, Summary
 
 VITALS = ("loss", "runtime", "parameters", "gradients")
 GROUPS_SHOWN = 3
 CODES_SHOWN = 3
 NAMES_SHOWN = 4
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 error``, ``2 errors``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def tally(alerts: Iterable[Alert]) -> str:

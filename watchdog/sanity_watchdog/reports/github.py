@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from ..alerts import Alert, Severity, named, place, printable
@@ -19,25 +20,30 @@ _LINE = re.compile(r"(?P<file>.+):(?P<line>[1-9]\d*)")
 
 
 def report(loaded: Loaded, environ: Mapping[str, str] = os.environ) -> str:
-    """Annotations, errors first, one per code with its worst alert; then one line per run."""
-    found: dict[str, tuple[Alert, list[str]]] = {}
+    """Annotations, errors first, one for each line that a code is about, with its worst alert; then one line per run.
+
+    Further lines of one code come after the first ones of all.
+    """
+    found: dict[str, dict[str, tuple[Alert, list[str]]]] = {}
     for run in loaded.runs:
         for alert in run.summary.alerts:
-            worst, runs = found.setdefault(alert.code, (alert, []))
-            found[alert.code] = (alert if alert.severity > worst.severity else worst, [*runs, run.name])
-    ranked = sorted(found.values(), key=lambda f: -f[0].severity)
+            places = found.setdefault(alert.code, {})
+            worst, runs = places.setdefault(alert.where, (alert, []))
+            places[alert.where] = (alert if alert.severity > worst.severity else worst, [*runs, run.name])
+    in_turn = chain.from_iterable(zip_longest(*(places.values() for places in found.values())))
+    ranked = sorted((f for f in in_turn if f is not None), key=lambda f: -f[0].severity)
     lines = []
     for severity in sorted(KINDS, reverse=True):
         of_kind = [(a, runs) for a, runs in ranked if a.severity is severity]
         shown = of_kind[: PER_KIND - 1] if len(of_kind) > PER_KIND else of_kind
         lines += [_annotation(alert, list(dict.fromkeys(runs)), environ) for alert, runs in shown]
         if rest := of_kind[len(shown) :]:
-            codes = ", ".join(alert.code for alert, _ in rest)
+            codes = ", ".join(dict.fromkeys(alert.code for alert, _ in rest))
             lines.append(
                 _command(KINDS[severity], {"title": f"{len(rest)} more"}, f"also {codes}: see the job summary")
             )
-    broken = [run for run in loaded.runs if run.verdict == "incomplete" or run.problems]
-    problems = [*loaded.problems, *(f"{r.name}: {'; '.join(r.problems) or 'incomplete'}" for r in broken)]
+    broken = [run for run in loaded.runs if run.unfinished or run.problems]
+    problems = [*loaded.problems, *(f"{r.name}: {'; '.join(r.problems) or r.unfinished}" for r in broken)]
     lines += [_command("warning", {"title": "incomplete"}, printable(p, 400)) for p in problems[:PER_KIND]]
     lines += [
         f"{printable(run.name, 400)}: {verdict_line(run.summary).removeprefix('watchdog: ')}" for run in loaded.runs

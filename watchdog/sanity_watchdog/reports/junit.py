@@ -1,6 +1,7 @@
 """Runs as JUnit XML, one suite per run, one test case per check: for GitLab, Jenkins and whatever else reads it."""
 
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from xml.etree import ElementTree as Xml
 
 from ..alerts import Alert, Severity, printable, render
@@ -15,7 +16,8 @@ def report(loaded: Loaded, threshold: Severity | None) -> str:
     """
     root = Xml.Element("testsuites", name="sanity-watchdog")
     for run in loaded.runs:
-        _suite(root, printable(run.name, 400), _cases(run, threshold), _closing(run))
+        suite = _suite(root, printable(run.name, 400), _cases(run, threshold), _closing(run))
+        _times(suite, run)
     if loaded.problems:
         cases = [_case("records", printable(p, 400), "error", "unreadable", printable(p, 400)) for p in loaded.problems]
         _suite(root, "unreadable records", cases, "")
@@ -29,7 +31,31 @@ def _closing(run: WatchedRun) -> str:
     return f"{verdict_line(run.summary)}\n{checks_line(run.summary)}"
 
 
-def _suite(root: Xml.Element, name: str, cases: Iterable[Xml.Element], output: str) -> None:
+def _times(suite: Xml.Element, run: WatchedRun) -> None:
+    """When the run began and how many seconds it took, where its record says so."""
+    try:
+        began = datetime.fromtimestamp(run.started, timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return
+    if run.started > 0:
+        suite.set("timestamp", began.isoformat(timespec="seconds"))
+        if run.ended >= run.started:
+            suite.set("time", f"{run.ended - run.started:.3f}")
+
+
+def class_name(name: str) -> str:
+    """A run's name with dots between folders only: readers take what is before the last one for a package.
+
+    ``logs/version_3/watchdog.jsonl (fit 2 of 2)`` becomes ``sanity-watchdog.logs.version_3 (fit 2 of 2)``.
+    """
+    path, record, fit = name.partition(".jsonl")
+    parts = [part.replace(".", "_") for part in path.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    if record and len(parts) > 1 and parts[-1] == "watchdog":
+        parts.pop()
+    return ".".join(["sanity-watchdog", *parts]) + fit.replace("/", "_").replace(".", "_")
+
+
+def _suite(root: Xml.Element, name: str, cases: Iterable[Xml.Element], output: str) -> Xml.Element:
     suite = Xml.SubElement(root, "testsuite", name=name)
     suite.extend(cases)
     for attribute, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
@@ -37,10 +63,11 @@ def _suite(root: Xml.Element, name: str, cases: Iterable[Xml.Element], output: s
     suite.set("tests", str(len(suite)))
     if output:
         Xml.SubElement(suite, "system-out").text = output
+    return suite
 
 
 def _case(suite: str, name: str, kind: str = "", message: str = "", text: str = "") -> Xml.Element:
-    case = Xml.Element("testcase", classname=f"sanity-watchdog.{suite}", name=name)
+    case = Xml.Element("testcase", classname=class_name(suite), name=name)
     if kind:
         Xml.SubElement(case, kind, message=message).text = text
     return case
@@ -66,11 +93,8 @@ def _cases(run: WatchedRun, threshold: Severity | None) -> list[Xml.Element]:
     for what, traceback in summary.broken.items():
         text = "\n".join(printable(line) for line in traceback.split("\n"))
         cases.append(_case(name, printable(what), "error", "a part of the watchdog broke; the run went on", text))
-    if not run.finished:
-        cases.append(_case(name, "end of the run", "error", f"the record stops at step {summary.step}"))
-    elif summary.verdict == "incomplete" and not summary.broken:
-        why = f"the run raised {printable(summary.raised, 60)}" if summary.raised else "nothing was judged"
-        cases.append(_case(name, "verdict", "error", f"incomplete: {why}"))
+    if run.unfinished and not summary.broken:
+        cases.append(_case(name, "end of the run", "error", run.unfinished))
     cases += [_case(name, "record", "error", printable(problem)) for problem in run.problems]
     return cases
 

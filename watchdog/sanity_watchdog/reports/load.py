@@ -28,10 +28,10 @@ class Loaded:
     problems: tuple[str, ...] = ()
 
     def exit_code(self, threshold: Severity | None) -> int:
-        """1 where an alert is at or above ``threshold``, else 2 where a run is incomplete or unreadable, else 0."""
+        """1 where an alert is at or above ``threshold``, else 2 where a run is unfinished or unreadable, else 0."""
         if any(run.failing(threshold) for run in self.runs):
             return 1
-        doubtful = any(run.verdict == "incomplete" or run.problems for run in self.runs)
+        doubtful = any(run.unfinished or run.problems for run in self.runs)
         return 2 if doubtful or self.problems or not self.runs else 0
 
 
@@ -128,8 +128,10 @@ def _run(name: str, records: Sequence[Record], notes: tuple[str, ...]) -> Watche
     problems = list(notes)
     info: Mapping[str, Any] = {}
     seen: dict[tuple[str, str], Alert] = {}
-    step = 0
+    step, ended = 0, 0.0
     for record in records:
+        if isinstance(time := record.get("time"), int | float):
+            ended = float(time)
         try:
             if record["type"] == "run":
                 info = dict(record["run"])
@@ -140,9 +142,9 @@ def _run(name: str, records: Sequence[Record], notes: tuple[str, ...]) -> Watche
             elif record["type"] == "scalars":
                 step = max(step, int(record["step"]))
             elif record["type"] == "summary":
-                return WatchedRun(name, summary_from_record(record), True, info, tuple(problems))
+                return WatchedRun(name, summary_from_record(record), True, info, tuple(problems), ended)
         except (ValueError, KeyError, TypeError) as error:
             problems.append(f"a record of type {printable(record['type'])} is malformed: {printable(str(error))}")
     alerts = tuple(sorted(seen.values(), key=lambda a: (-a.severity, a.step, a.code)))
     verdict = "fail" if any(a.severity is Severity.ERROR for a in alerts) else "incomplete"
-    return WatchedRun(name, Summary(verdict, alerts, step=step), False, info, tuple(problems))
+    return WatchedRun(name, Summary(verdict, alerts, step=step), False, info, tuple(problems), ended)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from ..alerts import Alert, named, number, place, printable, silencer
+from ..alerts import Alert, measured, named, place, printable, silencer
 from ..summary import Batch, Summary
 from .closing import checks_line, tally, vitals_line
 from .load import Loaded
@@ -30,7 +30,7 @@ def table(alerts: Sequence[Alert], rows: int = ROWS) -> str:
 
 
 def _row(alert: Alert) -> str:
-    evidence = " ".join(f"{k}={number(v)}" for k, v in alert.evidence if k != "traceback")
+    evidence = measured(pair for pair in alert.evidence if pair[0] != "traceback")
     problem = [f"**{alert.severity.name} {escaped(alert.code)} {escaped(alert.name)}**", escaped(alert.message)]
     where = [escaped(named(alert.subjects), 480), place(alert), escaped(alert.where)]
     remedy = [

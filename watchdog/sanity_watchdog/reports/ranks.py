@@ -24,7 +24,7 @@ def joined(files: Iterable[tuple[Path, list[WatchedRun]]]) -> list[WatchedRun]:
     for path in [p for p in found if (main := main_record(p)) is not None and found.get(main)]:
         fits = found[path.with_name(OF_A_RANK.sub("", path.name))]
         for part in found.pop(path):
-            nearest = min(range(len(fits)), key=lambda i: abs(_started(fits[i]) - _started(part)))
+            nearest = min(range(len(fits)), key=lambda i: abs(fits[i].started - part.started))
             fits[nearest] = with_rank(fits[nearest], part)
     return [run for runs in found.values() for run in runs]
 
@@ -48,8 +48,3 @@ def _verdict(summary: Summary, more: Iterable[Alert]) -> str:
     if worst is Severity.ERROR:
         return "fail"
     return "warn" if worst is Severity.WARNING and summary.verdict == "pass" else summary.verdict
-
-
-def _started(run: WatchedRun) -> float:
-    started = run.info.get("started")
-    return float(started) if isinstance(started, int | float) else 0.0

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from ..alerts import printable, render
-from .closing import checks_line, counted, verdict_line
+from ..alerts import counted, printable, render
+from .closing import checks_line, verdict_line
 from .load import Loaded
 from .run import WatchedRun
 

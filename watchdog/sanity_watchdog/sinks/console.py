@@ -31,6 +31,7 @@ class ConsoleSink:
     def __init__(self) -> None:
         self._info = RunInfo()
         self._printed: dict[tuple[str, str], tuple[Severity, int]] = {}
+        self._standing: set[tuple[str, str]] = set()
         self._said: set[tuple[str, Severity, str, tuple[str, ...]]] = set()
 
     def open(self, info: RunInfo) -> None:
@@ -48,7 +49,11 @@ class ConsoleSink:
             else:
                 continue
             self._printed[alert.key] = alert.severity, alert.count
+            self._standing.add(alert.key)
         for alert in batch.cleared:
+            if alert.key not in self._standing:
+                continue
+            self._standing.discard(alert.key)
             self._info.echo(f"watchdog: {alert.code} {alert.name}: no longer so at step {batch.step}")
 
     def close(self, summary: Summary) -> None:
