@@ -76,5 +76,7 @@ def _lightning_of(module: Any) -> Any:
 
 
 def report(alerts: Sequence[Alert]) -> str:
-    """Alerts as the text of a failed test, the likeliest root cause first."""
-    return "\n\n".join(["the watchdog found something wrong with this training run", *map(render, alerts)])
+    """Alerts as the text of a failed test, the likeliest root cause first; runners' lists show little but its start."""
+    more = f" and {len(alerts) - 1} more" if len(alerts) > 1 else ""
+    first = f"{alerts[0].code} {alerts[0].name}{more}: something is wrong with this training run"
+    return "\n\n".join([first, *map(render, alerts)])
