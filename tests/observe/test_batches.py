@@ -2,7 +2,9 @@
 
 import math
 import random
+import sys
 from collections import UserDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SequentialSampler, Subset, TensorDataset
 
 from sanity_watchdog.observe.batches import elements, follow
+from sanity_watchdog.observe.calls import tensors_of
 from sanity_watchdog.observe.fingerprints import fingerprint, kinds
 from sanity_watchdog.observe.ledger import Ledger, unrolled
 from sanity_watchdog.observe.loaders import (
@@ -57,6 +60,25 @@ def test_every_tensor_has_its_path(batch: Any, paths: list[str]) -> None:
     assert [e.path for e in found] == paths
     for one in found:
         assert follow(batch, one.steps) is one.tensor
+
+
+@pytest.mark.parametrize("walk", [elements, lambda batch: list(tensors_of(batch))], ids=["elements", "tensors_of"])
+@pytest.mark.parametrize(
+    "bare", [["a"] * 500, list(range(500)), (0.5, b"b", None, True, 1j) * 100], ids=["text", "whole", "mixed"]
+)
+def test_long_lists_without_tensors_are_not_walked(walk: Callable[[Any], list[Any]], bare: Any) -> None:
+    def calls(batch: Any, found: int) -> int:
+        events = []
+        sys.setprofile(lambda frame, event, argument: events.append(event))
+        try:
+            tensors = walk(batch)
+        finally:
+            sys.setprofile(None)
+        assert len(tensors) == found
+        return events.count("call")
+
+    assert calls([X, bare, {"text": [bare, bare], "y": Y}], 2) < 50
+    assert calls([X, [*bare, Y]], 2) > 500
 
 
 def test_a_batch_of_another_structure_has_none_there() -> None:

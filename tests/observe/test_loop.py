@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.callbacks import StochasticWeightAveraging
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
@@ -388,6 +389,14 @@ def test_what_is_kept_for_a_while_is_quiet(module: Classifier) -> None:
         gc.enable()
     assert "WD509" not in codes(dog)
     assert "WD509" in dog.summary.judged
+
+
+@pytest.mark.parametrize("module", [Logs(), KeepsLosses()], ids=lambda m: type(m).__name__)
+def test_graphs_that_torch_itself_keeps_are_not_judged(module: Classifier) -> None:
+    with FlopCounterMode(display=False):
+        dog = run(module, 2, 36)
+    assert "WD509" not in codes(dog)
+    assert "ModuleTracker" in dog.summary.skipped["WD509"]
 
 
 def in_place(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from .calls import all_bare
 from .loaders import Drawn
 from .observer import is_plain
 
@@ -107,7 +108,7 @@ def _walk(
         for key, item in value.items():
             yield from _walk(item, f"{path}[{key!r}]", (*steps, (True, key)), depth - 1, seen)
     elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
+        for i, item in enumerate(() if all_bare(value) else value):
             yield from _walk(item, f"{path}[{i}]", (*steps, (True, i)), depth - 1, seen)
     elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
         seen.add(id(value))

@@ -6,7 +6,7 @@ whole there, in manual optimisation it may have been freed); it is emptied in ``
 """
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .suspects import Seen
 
 Fact = TypeVar("Fact")
+BARE = frozenset({str, bytes, int, float, complex, bool, type(None)})
+"""Types of values that hold no others."""
 
 
 class Marks(Generic[Fact]):
@@ -197,6 +199,11 @@ class Trace:
         self.known = Marks()
 
 
+def all_bare(values: Sequence[Any]) -> bool:
+    """Is a list or tuple nothing but text, numbers and None? Told without a step of Python for each of thousands."""
+    return type(values) in (list, tuple) and BARE.issuperset(map(type, values))
+
+
 def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:
     """Tensors in a batch: through mappings, sequences and the attributes of plain objects."""
     if isinstance(value, Tensor):
@@ -205,7 +212,7 @@ def tensors_of(value: Any, depth: int = 4) -> Iterator[Tensor]:
         for item in value.values():
             yield from tensors_of(item, depth - 1)
     elif depth and isinstance(value, (list, tuple)):
-        for item in value:
+        for item in () if all_bare(value) else value:
             yield from tensors_of(item, depth - 1)
     elif depth and hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
         yield from tensors_of(vars(value), depth - 1)

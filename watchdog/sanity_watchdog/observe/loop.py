@@ -7,9 +7,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules import module as modules
 from torch.optim import Optimizer
+from torch.utils.module_tracker import ModuleTracker
 
 from ..evidence.loop import GraphsKept, Progress
+from ..evidence.readings import Unseen
 from .formats import live_scaler
 from .holding import held_by
 from .membership import SHARDED
@@ -212,6 +215,12 @@ def mark(loss: Tensor) -> "weakref.ref[_Marker] | None":
     return weakref.ref(marker)
 
 
+def _tracked() -> bool:
+    """Does torch follow which module runs, as its counter of FLOPs does? That keeps nodes, not tensors, to its end."""
+    hooks = modules._global_forward_pre_hooks.values()
+    return any(isinstance(getattr(hook, "__self__", None), ModuleTracker) for hook in hooks)
+
+
 class GraphObserver(Observer):
     """Marks the graphs of sampled steps and counts those that outlive them."""
 
@@ -223,8 +232,9 @@ class GraphObserver(Observer):
     @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if not self._marked or self._marked[-1].attempt < at.attempt - (at.attempt > DENSE):
-            marker = mark(loss)
-            if marker is not None:
+            if _tracked():
+                at.emit(Unseen(**at.tags(), codes=self.codes, reason="torch's ModuleTracker keeps parts of graphs"))
+            elif (marker := mark(loss)) is not None:
                 self._marked.append(_Marked(marker, at.attempt, at.step, at.epoch))
 
     @in_samples
