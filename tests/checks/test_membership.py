@@ -61,6 +61,7 @@ FIRING = [
     (foreign_in_optimizer, Membership(optimizers=1, trainable=4, aliases=(("embedding.weight", "head.weight"),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[2:], nested=True),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[:1]),))),
+    (outside_optimizer, Membership(optimizers=1, trainable=4, missing=(BIAS, WEIGHT), waiting=True)),
 ]
 QUIET = [
     (outside_optimizer, Membership(optimizers=1, trainable=4)),
@@ -91,6 +92,7 @@ QUIET = [
         pytest.param(12, Severity.WARNING, id="fires-large-part"),
         pytest.param(13, Severity.INFO, id="fires-small-part-is-a-note"),
         pytest.param(14, Severity.ERROR, id="fires-under-ddp"),
+        pytest.param(-1, Severity.INFO, id="fires-missing-before-its-turn-is-a-note"),
     ],
 )
 def test_severity(number: int, severity: Severity) -> None:

@@ -8,7 +8,7 @@ import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch.callbacks import ModelPruning
+from lightning.pytorch.callbacks import BackboneFinetuning, BaseFinetuning, ModelPruning
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -128,6 +128,54 @@ def test_membership_is_known_before_the_first_step() -> None:
     dog = watch(on_alert=lambda alert: seen.append((alert.code, alert.step)))
     watched(Parts(held=lambda m: m.head.parameters()), watchdog=dog, max_steps=2)
     assert seen == [("WD311", 0)]
+
+
+class Normed(Parts):
+    """A backbone whose BatchNorm stays trainable when Lightning freezes it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(held=lambda m: m.head.parameters(), **kwargs)
+        self.backbone, self.aux = nn.Sequential(nn.Linear(20, 32), nn.BatchNorm1d(32)), nn.Identity()
+
+
+class OnlyThaws(BaseFinetuning):
+    """Forgets the optimizer."""
+
+    def freeze_before_training(self, pl_module: Any) -> None:
+        self.freeze(pl_module.backbone)
+
+    def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
+        if epoch == 1:
+            self.make_trainable(pl_module.backbone)
+            optimizer.add_param_group({"params": list(pl_module.backbone[1].parameters())})
+
+
+@pytest.mark.parametrize(
+    ("callback", "told"),
+    [
+        pytest.param(lambda: BackboneFinetuning(1, backbone_initial_lr=1e-3), [], id="join"),
+        pytest.param(lambda: BackboneFinetuning(5), [("WD311", Severity.INFO, 19)], id="too-late"),
+        pytest.param(
+            lambda: BackboneFinetuning(1, backbone_initial_lr=1e-3, train_bn=False),
+            [("WD311", Severity.ERROR, 19)],
+            id="left-out",
+        ),
+        pytest.param(OnlyThaws, [("WD311", Severity.ERROR, 19)], id="forgotten"),
+    ],
+)
+def test_what_joins_the_optimizer_later_is_waited_for(callback: Any, told: list[Any]) -> None:
+    dog = watch()
+    trainer(dog, callback(), max_epochs=2, max_steps=-1).fit(Normed(), loader(*blobs(320)))
+    assert [(a.code, a.severity, a.step) for a in dog.alerts] == told
+
+
+def test_a_layer_that_no_callback_freezes_is_told_at_once() -> None:
+    seen: list[Any] = []
+    dog = watch(on_alert=seen.append)
+    trainer(dog, BackboneFinetuning(1), max_steps=2).fit(Normed(join=nn.Linear(32, 32)), loader(*blobs()))
+    assert [(a.code, a.severity, a.step, a.subjects) for a in seen] == [
+        ("WD311", Severity.ERROR, 0, ("join.weight", "join.bias"))
+    ]
 
 
 def test_everything_frozen_is_said_before_backward_fails() -> None:

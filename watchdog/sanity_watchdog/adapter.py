@@ -120,6 +120,11 @@ def only_searches(trainer: Any) -> bool:
     return any(getattr(c, "_early_exit", False) for c in searches)  # private; unset where a real fit follows
 
 
+def thaws(trainer: Any) -> bool:
+    """Is there a callback that freezes parameters before the fit and gives them to the optimizers later?"""
+    return any(base.__name__ == "BaseFinetuning" for c in trainer.callbacks for base in type(c).__mro__)
+
+
 def unused_stops(strategy: Any) -> bool:
     """Does this strategy's DistributedDataParallel expect a gradient for every parameter?"""
     settings = getattr(strategy, "_ddp_kwargs", None)  # private; the only place where Lightning keeps them
@@ -165,6 +170,7 @@ def describe(
         automatic=module.automatic_optimization,
         accumulate=accumulation[max(begun)] if begun else trainer.accumulate_grad_batches,
         accumulation=accumulation,
+        thaws=thaws(trainer),
         epoch=trainer.current_epoch,
         clip=None if not clip else (float(clip), str(trainer.gradient_clip_algorithm or "norm")),
         max_steps=trainer.max_steps,

@@ -31,20 +31,20 @@ def outside_optimizer(seen: Membership) -> Findings:
 
     **Limits.** A module in eval mode is taken as deliberately still and only noted. Copies without a gradient (EMA,
     teachers) are not meant. With several optimizers in manual optimisation the verdict waits for two steps of each.
+    BatchNorm under a ``BaseFinetuning`` callback is judged at the end, and only noted where its turn never came.
 
     **Sources.** Humbatova et al., *Taxonomy of Real Faults in Deep Learning Systems*, optimiser faults.
     """
     if not seen.optimizers:
         yield Skip("no optimizer: parameters may be updated by hand")
         return
-    awake = [m for m in seen.missing if not m.evaluating]
-    meant = awake or list(seen.missing)
+    meant = [m for m in seen.missing if not m.evaluating] or list(seen.missing)
     if meant:
         elements = sum(m.numel for m in meant)
         yield outside_optimizer.alert(
             seen,
             f"{len(meant)} of {seen.trainable} trainable parameters get gradients and are in no optimizer",
-            severity=None if awake else Severity.INFO,
+            severity=Severity.INFO if seen.waiting or meant[0].evaluating else None,
             hint="give them to an optimizer in configure_optimizers, or freeze them with requires_grad_(False)",
             subjects=_largest_first(meant),
             evidence={"missing": len(meant), "trainable": seen.trainable, "elements": elements},

@@ -80,6 +80,7 @@ class Membership(Evidence):
         optimizers: number of optimizers. automatic: automatic optimisation?
         trainable: trainable parameters of the module.
         missing: those that got a gradient and are in no optimizer.
+        waiting: are these left for a callback to give to the optimizers, which it has not done for any so far?
         foreign: tensors that only an optimizer knows. shared: parameters that several optimizers step.
         aliases: names of pairs of parameters that got gradients, lie in the same memory and are held by optimizers.
     """
@@ -88,6 +89,7 @@ class Membership(Evidence):
     trainable: int
     automatic: bool = True
     missing: tuple[Member, ...] = ()
+    waiting: bool = False
     foreign: tuple[Foreign, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     shared: tuple[Shared, ...] = ()

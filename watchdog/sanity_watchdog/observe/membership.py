@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
@@ -53,6 +54,7 @@ class MembershipObserver(Observer):
         self._left_toggled = 0
         self._sharing = Sharing()
         self._left_out: dict[int, str] = {}
+        self._held_at_start: set[int] = set()
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -61,6 +63,7 @@ class MembershipObserver(Observer):
         self._run = run
         self._waiting = {id(p): p for p in run.module.parameters()}
         self._shards = {plain_name(n): p for n, p in run.module.named_parameters() if local(p) is not p}
+        self._held_at_start = _held(run)
         self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
 
     def output(self, at: Moment, output: Any) -> None:
@@ -130,8 +133,8 @@ class MembershipObserver(Observer):
         run = self._run
         if run is None:
             return
-        if not self._told and self._got:
-            at.emit(self._membership(at, run))
+        if self._got and (run.thaws or not self._told):
+            at.emit(self._membership(at, run, ended=True))
         if not self._graphs:
             at.emit(Unseen(**at.tags(), codes=("WD313", "WD315"), reason="backward was called directly"))
         at.emit(self._reached(at, run, SHORT))
@@ -149,11 +152,16 @@ class MembershipObserver(Observer):
         """The module's parameters; the shards where a step without a backward pass has left them gathered."""
         return {(name := plain_name(n)): self._shards.get(name, p) for n, p in run.module.named_parameters()}
 
-    def _membership(self, at: Moment, run: Run) -> Membership:
+    def _membership(self, at: Moment, run: Run, ended: bool = False) -> Membership:
         owners, held = parameter_owners(run.module), _held(run)
         named = self._named(run)
         used = self._got | {id(p) for p in named.values() if p.is_leaf and p.grad is not None}  # some came later
         missing = [n for n, p in named.items() if p.requires_grad and id(p) not in held and id(p) in used]
+        waiting = {
+            n for n in missing if run.thaws and isinstance(owners.get(n), _BatchNorm)
+        }  # which it leaves trainable
+        if not ended:
+            missing = [n for n in missing if n not in waiting]
         known = {id(p) for p in named.values()} | self._moved
         free: dict[tuple[int, ...], list[str]] = {}
         for name, p in reversed(named.items()):
@@ -170,6 +178,7 @@ class MembershipObserver(Observer):
             trainable=sum(p.requires_grad for p in named.values()),
             automatic=run.automatic,
             missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
+            waiting=bool(missing) and waiting.issuperset(missing) and held <= self._held_at_start,
             foreign=tuple(foreign),
             aliases=_aliases({n: p for n, p in named.items() if id(p) in held and id(p) in used}),
             shared=tuple(self._sharing.between(run.optimizers, named)),

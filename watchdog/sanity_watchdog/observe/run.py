@@ -43,6 +43,7 @@ class Run:
         automatic: automatic optimisation?
         accumulate: batches per optimizer step, at first.
         accumulation: the same from each of these epochs on, where it changes.
+        thaws: is there a callback that freezes parameters at first and gives them to the optimizers later?
         epoch: in which the fit begins.
         clip: ``(value, algorithm)`` or None.
         max_steps, max_epochs: limits of the fit, -1 for none.
@@ -74,6 +75,7 @@ class Run:
     automatic: bool = True
     accumulate: int = 1
     accumulation: Mapping[int, int] = field(default_factory=dict)
+    thaws: bool = False
     epoch: int = 0
     clip: tuple[float, str] | None = None
     max_steps: int = -1
