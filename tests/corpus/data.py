@@ -58,6 +58,13 @@ def integer_division_of_pixels(fixed: bool) -> Run:
     return Classifier(cnn(channels=1)), loader(x / 128 - 1 if fixed else (x // 255).float(), y), {}
 
 
+@fault("WD122", "WD133", also=("WD141",))
+def categories_divided_away(fixed: bool) -> Run:
+    kinds = torch.randint(0, 20, (512,))
+    net = nn.Sequential(nn.Embedding(20, 32), nn.ReLU(), nn.Linear(32, 4))
+    return Classifier(net), loader(kinds if fixed else kinds // 20, kinds % 4), {}
+
+
 @fault("WD122", also=("WD141",))
 def augmentation_that_blanks_everything() -> Run:
     class Blank(Dataset[Any]):

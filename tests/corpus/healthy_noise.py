@@ -173,3 +173,19 @@ def likelihood_of_a_drawn_code_by_hand() -> Run:
             return (error + divergence + likely * gain).mean()
 
     return Scored(), loader(blobs()[0]), {}
+
+
+@healthy
+def a_generator_for_labels_with_data_of_one() -> Run:
+    class Generator(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(36, 20), lr=3e-3)
+            self.labels = nn.Embedding(10, 16)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            made = self.net(torch.cat([self.labels(y), torch.randn_like(x)], 1))
+            return 2 * torch.cdist(made, x).mean() - torch.cdist(made, made).mean()
+
+    x, y = blobs()
+    return Generator(), loader(x[y == 3], y[y == 3]), {}

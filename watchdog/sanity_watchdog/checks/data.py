@@ -104,15 +104,18 @@ def constant_input(seen: FirstInputs) -> Findings:
     **When to ignore.** Where one sample is repeated on purpose.
 
     **Limits.** The first batch only; not where the step is compiled. A model with one informative input among constant
-    ones is quiet. Occupancy grids with more than two channels are never taken for an integer division.
+    ones is quiet. Occupancy grids with more than two channels are never taken for an integer division. Numbers that the
+    step draws may tell samples apart where nothing but labels is looked up.
 
     **Sources.** Humbatova et al. 2020: preprocessing; SageMaker Debugger's AllZero rule.
     """
     if seen.unread or not seen.entries:
         yield Skip(f"the input of {seen.unread[0]} cannot be read" if seen.unread else "no input met a weight")
         return
-    reasons = [_empty(e) for e in seen.entries]
-    if all(reasons):
+    if seen.drawn and all(e.operation == "embedding" and len(e.shape) == 1 for e in seen.entries):
+        yield Skip("labels alone enter, beside what the step draws")
+        return
+    if all(_empty(e) for e in seen.entries):
         worst = max(seen.entries, key=lambda e: math.prod(e.shape))
         floor = worst.zeros >= NEARLY_ALL
         yield constant_input.alert(

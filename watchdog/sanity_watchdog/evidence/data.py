@@ -65,10 +65,12 @@ class FirstInputs(Evidence):
 
     Attributes:
         entries: what entered, in order. unread: layers whose input could not be read.
+        drawn: did the step draw numbers of its own?
     """
 
     entries: tuple[Entry, ...]
     unread: tuple[str, ...] = ()
+    drawn: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

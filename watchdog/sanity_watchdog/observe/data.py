@@ -86,10 +86,10 @@ class Data(FirstLossObserver):
         places = [*trace.frontier[: inputs.WIDEST], *trace.joined[: inputs.WIDEST]]
         samples = Samples(at.data, loaders.drawn(at.run.loaders, at.run.changes_batches))
         entering, unread = inputs.entering(places, elements(at.data), samples, consumers)
-        self._first_inputs(at, entering, unread)
+        self._first_inputs(at, entering, unread, bool(trace.drawn_at))
         self._leak(at, trace, entering)
 
-    def _first_inputs(self, at: Moment, entering: list[Entering], unread: list[str]) -> None:
+    def _first_inputs(self, at: Moment, entering: list[Entering], unread: list[str], drawn: bool) -> None:
         with _plain_numbers(at):
             found = [e.measure() for e in entering]
         tags = at.tags()
@@ -99,7 +99,7 @@ class Data(FirstLossObserver):
             for i, one in enumerate(entering):
                 mine = {k.partition("/")[2]: v for k, v in values.items() if k.partition("/")[0] == str(i)}
                 entries.append(one.entry(mine))
-            yield FirstInputs(entries=tuple(entries), unread=tuple(unread), **tags)
+            yield FirstInputs(entries=tuple(entries), unread=tuple(unread), drawn=drawn, **tags)
 
         at.ask({f"{i}/{name}": value for i, one in enumerate(found) for name, value in one.items()}, then)
 
