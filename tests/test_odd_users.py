@@ -85,6 +85,24 @@ def test_a_model_whose_attributes_raise_when_looked_at() -> None:
     assert_awake(dog, JUDGED)
 
 
+class Nameless(nn.Linear):
+    """Tells nobody what it holds; torch asks the modules around it."""
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("do not ask")
+
+    named_buffers = named_parameters
+
+
+def test_a_part_that_does_not_name_its_parameters() -> None:
+    def build() -> Classifier:
+        return Classifier(nn.Sequential(Nameless(20, 32), nn.ReLU(), nn.Linear(32, 10)))
+
+    dog = SanityWatchdog(fail_on="error", every_n_steps=1, targets=("mps", "tpu"))
+    assert_same(outcome(dog, module=build), outcome(module=build))
+    assert_awake(dog, JUDGED)
+
+
 class Drifting(nn.Module):
     """A parametrization that is another one each time it is evaluated, as spectral norm's is in training."""
 

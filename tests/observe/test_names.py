@@ -1,3 +1,5 @@
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -27,6 +29,17 @@ def test_a_tied_weight_has_its_first_name_and_owner() -> None:
     assert parameter_names(net)[id(net.head.weight)] == "table.weight"
     assert parameter_owners(net) == {"table.weight": net.table, "scale": net}
     assert list(named_trainable(net)) == ["table.weight"]
+
+
+class Hides(nn.Linear):
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        raise AttributeError("made elsewhere")
+
+
+def test_a_part_that_does_not_name_its_parameters_owns_them() -> None:
+    net = nn.Sequential(Hides(2, 2), nn.BatchNorm1d(2, affine=False))
+    assert parameter_owners(net) == dict.fromkeys(parameter_names(net).values(), net[0])
+    assert list(parameter_owners(net)) == ["0.weight", "0.bias"]
 
 
 def test_formats_and_scalers() -> None:

@@ -228,9 +228,10 @@ def _frozen_in_vain(module: nn.Module, named: dict[str, Tensor]) -> tuple[str, .
     """Names of modules and parameters that were given an attribute which freezes nothing, and that train."""
     found = [n for n, p in named.items() if p.requires_grad and vars(p).get("require_grad") is False]
     for name, part in module.named_modules():
-        own = list(part.parameters())
-        if vars(part).get("requires_grad") is False and own and all(p.requires_grad for p in own):
-            found.append(plain_name(name))
+        if vars(part).get("requires_grad") is False:
+            own = list(part.parameters())
+            if own and all(p.requires_grad for p in own):
+                found.append(plain_name(name))
     return tuple(found)
 
 

@@ -33,8 +33,8 @@ def parameter_owners(module: nn.Module) -> dict[str, nn.Module]:
     seen: set[int] = set()
     owners: dict[str, nn.Module] = {}
     for path, owner in module.named_modules():
-        for name, parameter in owner.named_parameters(recurse=False):
-            if id(parameter) not in seen:
+        for name, parameter in owner._parameters.items():  # as torch itself names them: a method may be overridden
+            if parameter is not None and id(parameter) not in seen:
                 seen.add(id(parameter))
                 owners[plain_name(f"{path}.{name}" if path else name)] = owner
     return owners

@@ -27,8 +27,8 @@ def has_mask(owner: nn.Module | None, parameter: Tensor, switches: Container[tor
     """Is there a mask for ``parameter``: its shape among ``switches``, or in its module, as pruning leaves it?"""
     if owner is None:
         return False
-    tensors = [*owner.buffers(), *(v for v in vars(owner).values() if isinstance(v, Tensor))]
-    return parameter.shape in switches or any(t.shape == parameter.shape for t in tensors)
+    held = (*vars(owner).values(), *(b for part in owner.modules() for b in part._buffers.values()))
+    return parameter.shape in switches or any(isinstance(t, Tensor) and t.shape == parameter.shape for t in held)
 
 
 def switches(module: nn.Module) -> set[torch.Size]:

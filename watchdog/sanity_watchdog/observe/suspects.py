@@ -47,7 +47,7 @@ class Seen:
 
     def is_cleared(self, module: nn.Module) -> bool:
         """Does its module take the samples first, and turn them round itself?"""
-        owner = (m for m in module.modules() if any(p is self.weight for p in m.parameters(recurse=False)))
+        owner = (m for m in module.modules() if any(p is self.weight for p in m._parameters.values()))
         return self.kind == TIME_FIRST and bool(getattr(next(owner, None), "batch_first", False))
 
 
