@@ -1,5 +1,6 @@
 """Dropout as real runs call it."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -61,6 +62,17 @@ class MonteCarlo(Classifier):
                 module.train()
 
 
+class Adapted(Classifier):
+    """A copy is trained on each batch of the evaluation."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        copied = copy.deepcopy(self.net).train()
+        optimizer = torch.optim.SGD(copied.parameters(), 1e-2)
+        with torch.enable_grad():
+            F.cross_entropy(copied(batch[0].clone()), batch[1].clone()).backward()
+        optimizer.step()
+
+
 def attention(p: float) -> Any:
     def attend(net: nn.Module, x: Tensor) -> Tensor:
         q = x[:, None, None]
@@ -71,7 +83,7 @@ def attention(p: float) -> Any:
 
 def validated(module: Classifier, **kwargs: Any) -> Any:
     data = loader(*blobs(64))
-    return watched(module, data, data, max_steps=2, num_sanity_val_steps=1, **kwargs)
+    return watched(module, data, data, max_steps=2, num_sanity_val_steps=1, inference_mode=False, **kwargs)
 
 
 @pytest.mark.parametrize(
@@ -90,6 +102,7 @@ def validated(module: Classifier, **kwargs: Any) -> Any:
         pytest.param(Classifier(Net(lambda net, x: net.d(x), d=nn.Dropout(0.5))), None, id="quiet-layer"),
         pytest.param(Classifier(Net(attention(0.5))), None, id="quiet-attention"),
         pytest.param(Classifier(Net(lambda net, x: F.dropout(x, 0.0))), None, id="quiet-nothing-dropped"),
+        pytest.param(Adapted(Net(lambda net, x: net.d(x), d=nn.Dropout(0.5))), None, id="quiet-test-time-training"),
     ],
 )
 def test_dropout_in_validation(module: Classifier, severity: Severity | None) -> None:

@@ -81,7 +81,7 @@ class _Notes(Inside):
 
     def take(self, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], caller: FrameType | None) -> None:
         rate = dropped(function, args, kwargs)
-        if rate > 0:
+        if rate > 0 and not torch.is_grad_enabled():  # else something is trained or adapted in the evaluation
             self._keep(function.__name__, rate, caller)
 
     def _keep(self, function: str, rate: float, caller: FrameType | None) -> None:
