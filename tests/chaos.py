@@ -54,10 +54,13 @@ GUARDS = frozenset(
         "compiled_code_unwatched.<locals>.compile",
         "unseen",
         "_aside",
-        "FollowingMode.__torch_function__",
-        "Following.__torch_function__",
-        "_DropoutMode.__torch_function__",
-        "_NormMode.__torch_function__",
+        "Onlooker.__torch_function__",
+        "FollowingMode.saw",
+        "Following.saw",
+        "_DropoutMode.saw",
+        "_NormMode.saw",
+        "_unseen.<locals>.forward",
+        "_Place.__init__.<locals>.entry",
         "Recorder.__torch_dispatch__",
     }
 )

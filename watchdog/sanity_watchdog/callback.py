@@ -95,6 +95,7 @@ class SanityWatchdog(StepHooks):
         self._hooks: list[Any] = []
         self._leads = False
         self._fits = 0
+        self._searches = False
         self._asked = ""
         self._batches = ""
         self._at_exit: multiprocessing.util.Finalize | None = None
@@ -136,7 +137,9 @@ class SanityWatchdog(StepHooks):
     # -- life of a fit
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if stage != "fit" or adapter.only_searches(trainer):
+        if stage == "fit":
+            self._note_search(trainer)
+        if stage != "fit" or self._searches:
             return
         everyone = [c for c in trainer.callbacks if isinstance(c, SanityWatchdog)]
         if not any(c is self for c in everyone):  # another callback hands its hooks on
@@ -152,6 +155,11 @@ class SanityWatchdog(StepHooks):
             self._logger = family[0]._logger
             return
         self._begin(trainer, settings, log_dir, family)
+
+    @harmless
+    def _note_search(self, trainer: Any) -> None:
+        self._searches = False
+        self._searches = adapter.only_searches(trainer)
 
     def _own_sinks(self) -> Sequence[Sink]:
         return default_sinks()

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from functools import lru_cache, wraps
 from types import CodeType, FunctionType
 from typing import Any
@@ -49,7 +49,9 @@ class Onlooker(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return self.saw(_meant(func), args, kwargs or {})
+        with suppress(Exception):
+            func = _meant(func)
+        return self.saw(func, args, kwargs or {})
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of ``func``, which has been called; what it raises passes."""
@@ -88,23 +90,24 @@ def _fast_paths() -> AbstractContextManager[None]:
 def _unseen(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with _without_onlookers() if has_fast_path(self) else nullcontext():
+        try:
+            modes = _taken_off(self)
+        except Exception:  # noqa: BLE001
+            modes = []
+        try:
             return real(self, *args, **kwargs)
+        finally:
+            for mode in modes:
+                _push_mode(mode)  # type: ignore[no-untyped-call]
 
     return forward
 
 
-@contextmanager
-def _without_onlookers() -> Iterator[None]:
-    """Takes the modes off, unless there is one of the user's, under which there is no fast path anyway."""
+def _taken_off(module: Any) -> list[Any]:
+    """Modes of ours, outermost first, that are left for a module; under one of the user's it has no fast path."""
     modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
-    if not all(isinstance(mode, Onlooker) for mode in modes):
-        yield
-        return
+    if not (modes and all(isinstance(mode, Onlooker) for mode in modes) and has_fast_path(module)):
+        return []
     for _ in modes:
         _pop_mode()  # type: ignore[no-untyped-call]
-    try:
-        yield
-    finally:
-        for mode in modes:
-            _push_mode(mode)  # type: ignore[no-untyped-call]
+    return list(modes)
