@@ -1,16 +1,23 @@
 """What torch or the user does otherwise when somebody looks on: the run is the same run, and as often called."""
 
 import copy
+import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
+import torch.fx
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .runs import Classifier, blobs, codes, loader, watched
+from sanity_watchdog import SanityWatchdog
+
+from .outcomes import assert_same, outcome
+from .runs import Classifier, assert_awake, blobs, codes, loader, trainer, watched
 from .test_unusual import assert_unharmed
 
 
@@ -118,3 +125,157 @@ def test_a_wrapped_loss_is_known_all_the_same(wrap: Any) -> None:
             return F.cross_entropy(self.net(batch[0]).softmax(1), batch[1])
 
     assert "WD102" in codes(watched(Twice(), loader(*blobs()), max_steps=4))
+
+
+def warned(module: Callable[[], L.LightningModule], *dogs: SanityWatchdog) -> list[tuple[str, str, int]]:
+    """Warnings of a seeded fit, each once per line: what they say and where they point to."""
+    L.seed_everything(2, verbose=False)
+    net, data, fit = module(), loader(*blobs()), trainer(*dogs, max_steps=12, max_epochs=2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("default")
+        fit.fit(net, data)
+    return [(str(w.message), w.filename, w.lineno) for w in found]
+
+
+class Warned(Classifier):
+    """Functions of torch's that warn: written in Python, with lines further out, and written in C."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        scores = self.net(batch[0])
+        few = scores[:1, 0].std()
+        F.dropout2d(batch[0], 0.0)
+        F.mse_loss(scores[:, :1], batch[1].float())
+        return F.nll_loss(F.log_softmax(scores), batch[1]) + 0 * few.detach().nan_to_num()
+
+
+@pytest.mark.parametrize("targets", [(), ("mps", "tpu")])
+def test_warnings_name_the_same_lines(targets: tuple[str, ...]) -> None:
+    dog = SanityWatchdog(fail_on=None, every_n_steps=1, targets=targets)
+    plain = warned(Warned)
+    assert warned(Warned, dog) == plain
+    assert sum("dropout2d" in text or "Implicit dimension" in text or "std()" in text for text, *_ in plain) >= 3
+    assert_awake(dog)
+
+
+class Reused(Classifier):
+    """Tensors that are exchanged within the step, which weak references forbid."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more = nn.Linear(20, 10)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            self.more.double().float()
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+        other = x * 2
+        torch.utils.swap_tensors(x, other)
+        return F.cross_entropy(self.net(x) + self.more(other), y)
+
+
+class Mapped(Classifier):
+    """A custom function of the user's that vmap and jvp may transform, a kind of call that torch passes to modes."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        hidden = torch.func.vmap(Exponential.apply)(self.net[0](x) * 0.1)
+        return F.cross_entropy(self.net[2](Exponential.apply(hidden * 0.1)), y)
+
+
+class Exponential(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return x.exp()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad * ctx.saved_tensors[0]
+
+
+class Traced(Classifier):
+    """Traces its network, and a loss, within the step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        symbolic = torch.fx.symbolic_trace(Loss())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", torch.jit.TracerWarning)
+            traced = torch.jit.trace(self.net, x)
+        return F.cross_entropy(traced(x), y) + 0 * symbolic(self.net(x).detach())
+
+
+class Loss(nn.Module):
+    def forward(self, scores: Tensor) -> Tensor:
+        return F.cross_entropy(scores.softmax(1) * 2, scores[:, 0].long().clamp(0, 9))
+
+
+class Recompiled(Classifier):
+    """Compiles its network within the first step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.made = getattr(self, "made", None) or [torch.compile(self.net, backend="eager")]
+        return F.cross_entropy(self.made[0](batch[0]), batch[1])
+
+
+@pytest.mark.parametrize("kind", [Reused, Mapped, Traced])
+def test_what_torch_does_with_functions_and_tensors_within_a_step(kind: type[Classifier]) -> None:
+    assert_unharmed(kind)
+
+
+def test_a_network_that_is_compiled_within_the_first_step() -> None:
+    dog = SanityWatchdog(fail_on=None, every_n_steps=1)
+    assert_same(outcome(module=Recompiled, max_steps=8), outcome(dog, module=Recompiled, max_steps=8))
+    assert_awake(dog)
+
+
+def test_batches_at_rest_live_as_long_as_without_us() -> None:
+    def lives(*dogs: SanityWatchdog) -> list[int]:
+        alive: list[weakref.ref[Tensor]] = []
+        counts: list[int] = []
+
+        class Counting(Classifier):
+            def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+                counts.append(sum(ref() is not None for ref in alive[:-1]))
+                alive.append(weakref.ref(batch[0]))
+
+        trainer(*dogs, max_steps=90, max_epochs=20).fit(Counting(), loader(*blobs()))
+        return counts
+
+    assert lives(SanityWatchdog(fail_on=None)) == lives()
+
+
+class Mapping(Classifier):
+    """A teacher whose attention has been wrapped where it is kept, to have its maps."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 10)))
+        attention = nn.MultiheadAttention(16, 2, batch_first=True).requires_grad_(False).eval()
+        forward, self.maps = attention.forward, 0
+
+        def kept(*args: Any, **kwargs: Any) -> Any:
+            self.maps += 1
+            return forward(*args, **kwargs, need_weights=False)
+
+        attention.forward = kept  # type: ignore[method-assign]
+        self.kept = [attention]
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        hidden = self.net[:2](batch[0])
+        sequence = hidden.detach().view(4, 8, 16)
+        with torch.no_grad():
+            aim = self.kept[0](sequence, sequence, sequence)[0].reshape(32, 16)
+        return F.cross_entropy(self.net[2](hidden), batch[1]) + F.mse_loss(hidden, aim)
+
+
+def test_wrapped_attention_of_a_teacher_takes_the_same_path() -> None:
+    assert_unharmed(Mapping)

@@ -113,7 +113,10 @@ class Watch:
         who = self._hooks.at_rest()
         same = [partial(self._same, o) for o in who if type(o).same_step is not Observer.same_step]
         row = Row(self._pace.steps_left(self.attempts, self._steps_per_batch), same, self.knows_epochs)
-        return row if all(self._call(o, o.may_rest, self.now, row) is True for o in who) else None
+        if not all(self._call(o, o.may_rest, self.now, row) is True for o in who):
+            return None
+        self.now.data = None  # the first batch shall live no longer than the others
+        return row
 
     def _same(self, observer: Observer, optimizer: Any) -> bool:
         try:

@@ -8,7 +8,7 @@ whole there, in manual optimisation it may have been freed); it is emptied in ``
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -30,8 +30,17 @@ BARE = frozenset({str, bytes, int, float, complex, bool, type(None)})
 class Marks(Generic[Fact]):
     """Facts about tensors by identity. Never keeps a tensor alive."""
 
+    _everyone: ClassVar["weakref.WeakSet[Marks[Any]]"] = weakref.WeakSet()
+
     def __init__(self) -> None:
         self._facts: dict[int, tuple[weakref.ref[Tensor], Fact]] = {}
+        self._everyone.add(self)
+
+    @classmethod
+    def let_go(cls) -> None:
+        """Forget all facts: ``torch.utils.swap_tensors`` refuses a tensor to which there are weak references."""
+        for marks in cls._everyone:
+            marks._facts.clear()
 
     def put(self, tensor: Tensor, fact: Fact) -> None:
         self._facts[id(tensor)] = (weakref.ref(tensor), fact)

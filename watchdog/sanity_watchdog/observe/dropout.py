@@ -25,7 +25,7 @@ from .observer import Observer
 from .onlooker import Onlooker
 from .replaced import replaced
 from .run import Run
-from .site import user_line
+from .site import stands_in, user_line
 
 ENTRY_POINTS = (
     *((F, f.__name__) for f in (*FLAGGED[:6], ATTENTION, HEADS)),
@@ -86,7 +86,7 @@ class _Notes(Inside):
 
     def _keep(self, function: str, rate: float, caller: FrameType | None) -> None:
         where = user_line()
-        while caller is not None and caller.f_code.co_filename.startswith(_SHIMS):
+        while caller is not None and (caller.f_code.co_filename.startswith(_SHIMS) or stands_in(caller)):
             caller = caller.f_back
         owner = None if caller is None else caller.f_locals.get("self")
         if not isinstance(owner, nn.Module):
@@ -113,7 +113,7 @@ class _DropoutMode(Onlooker):
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._notes.do(self._notes.take, func, args, kwargs, sys._getframe(2))
-        return func(*args, **kwargs)
+        return self.call(func, args, kwargs)
 
 
 @contextmanager

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+import torch
+from torch.compiler import is_compiling
+
 from .aside import unseen
 
 
@@ -18,8 +21,8 @@ class Inside:
         self.fault: Exception | None = None
 
     def do(self, action: Callable[..., Any], *args: Any) -> None:
-        """Call ``action``; what it raises is kept."""
-        if self.fault is None:
+        """Call ``action``, unless ``torch.jit`` would trace it; what it raises is kept."""
+        if self.fault is None and not torch._C._is_tracing():
             try:
                 with unseen():
                     action(*args)
@@ -29,7 +32,7 @@ class Inside:
     def hook(self, action: Callable[..., Any]) -> Callable[..., None]:
         """``action`` as a hook of torch's, for the present thread: nothing is returned, so nothing is changed."""
         home = get_ident()
-        return lambda *args: self.do(action, *args) if get_ident() == home else None
+        return lambda *args: None if is_compiling() or get_ident() != home else self.do(action, *args)
 
     def tell(self) -> None:
         """Raise the fault, where the run cannot be hurt.

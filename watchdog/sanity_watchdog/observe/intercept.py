@@ -23,7 +23,7 @@ from .inside import Inside
 from .lineage import Lineage
 from .onlooker import Onlooker
 from .replaced import replaced
-from .site import call_plainly, caller_of, on_behalf_of, user_line
+from .site import user_line
 
 LOSSES = frozenset(
     name
@@ -87,20 +87,18 @@ class FollowingMode(Onlooker):
         super().__init__()
         self._to = interception
         self._lineage = lineage
-        self._call: Callable[..., Any] = call_plainly
 
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         signature = _signature_of(func)
         if signature is None:
-            out = func(*args, **kwargs)
+            out = self.call(func, args, kwargs)
             self._to.do(self._lineage.follow, func, args, kwargs, out)
             return out
         call = LossCall(func.__name__, user_line(), {}, followed=True)
         self._to.do(self._describe, call, signature, args, kwargs)
         self._to.do(self._to.coming, call)
-        self._to.do(self._find_caller, func)
         try:
-            call.value = self._call(func, args, kwargs)
+            call.value = self.call(func, args, kwargs)
         except (IndexError, RuntimeError, TypeError, ValueError) as error:
             if not isinstance(error, torch.OutOfMemoryError):
                 call.error = f"{type(error).__name__}: {error}"
@@ -110,10 +108,6 @@ class FollowingMode(Onlooker):
         self._to.do(self._lineage.follow, func, args, kwargs, call.value)
         self._to.do(self._lineage.called, call)
         return call.value
-
-    def _find_caller(self, func: Any) -> None:
-        caller = caller_of(func)
-        self._call = on_behalf_of(caller) if caller is not None else call_plainly
 
     def _describe(
         self, call: LossCall, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]

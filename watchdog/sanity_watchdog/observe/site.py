@@ -48,24 +48,31 @@ def _instead(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
 _CALL: CodeType = _instead.__code__
 
 
-def caller_of(function: Any) -> FrameType | None:
-    """The frame that called a Python function which is being run further up the stack; None where it is not."""
-    code, frame = getattr(function, "__code__", None), sys._getframe(1)
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back  # type: ignore[assignment]
-    return frame.f_back if frame is not None else None
+@lru_cache(maxsize=4096)
+def _standing_in(code: CodeType, line: int) -> CodeType:
+    first = line - 1  # the call stands in the second line
+    return _CALL.replace(co_filename=code.co_filename, co_name=code.co_name, co_firstlineno=first)
 
 
-def on_behalf_of(frame: FrameType) -> Callable[..., Any]:
-    """Calls a function from the line at which ``frame`` stands, so that its warnings name that line and not ours."""
-    first = frame.f_lineno - 1  # the call stands in the second line
-    code = _CALL.replace(co_filename=frame.f_code.co_filename, co_firstlineno=first)
-    return FunctionType(code, frame.f_globals)
+def on_behalf_of(
+    frame: FrameType | None, levels: int, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """What to call, and with what, to call ``function`` from the line at which ``frame`` stands.
+
+    Its warnings then name that line and not ours. ``levels``: how many frames there are to stand in for, counted
+    outwards; a warning may name one further out.
+    """
+    for _ in range(levels):
+        if frame is None:
+            break
+        call = FunctionType(_standing_in(frame.f_code, frame.f_lineno), frame.f_globals)
+        function, args, kwargs, frame = call, (function, args, kwargs), {}, frame.f_back
+    return function, args, kwargs
 
 
-def call_plainly(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """From here."""
-    return function(*args, **kwargs)
+def stands_in(frame: FrameType) -> bool:
+    """Is this frame there on behalf of another one?"""
+    return frame.f_code.co_code == _CALL.co_code
 
 
 def origin(frame: FrameType) -> int:
@@ -75,7 +82,7 @@ def origin(frame: FrameType) -> int:
 
 def is_ours(frame: FrameType) -> bool:
     """Is this frame of the watchdog itself?"""
-    return frame.f_code.co_filename.startswith(_OWN)
+    return frame.f_code.co_filename.startswith(_OWN) or stands_in(frame)
 
 
 def is_users(code: CodeType) -> bool:

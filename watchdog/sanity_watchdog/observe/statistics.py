@@ -229,7 +229,7 @@ class _NormMode(Onlooker):
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is F.batch_norm:
             self.inside.do(partial(self._note, *args, **kwargs))
-        return func(*args, **kwargs)
+        return self.call(func, args, kwargs)
 
     @torch.no_grad()
     def _note(

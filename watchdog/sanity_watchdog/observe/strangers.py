@@ -85,7 +85,7 @@ class Following(Onlooker):
         self.inside.do(self._look_before, func, args, kwargs)
         try:
             with nullcontext() if inner is None else self._recorder.paused():
-                out = func(*args, **kwargs)
+                out = self.call(func, args, kwargs)
         finally:
             ashore, self._recorder.ashore = self._recorder.ashore, False
         self.inside.do(self._look_after, inner if not ashore else "", func, args, kwargs, out)
