@@ -340,6 +340,13 @@ def test_float64_made_in_the_step():
     assert line(dog, "WD405").severity is Severity.WARNING
 
 
+@pytest.mark.parametrize(("options", "told"), [({"dtype": torch.float32}, []), ({}, ["WD405"])])
+def test_an_array_that_takes_another_format_on_its_way(options, told):
+    array = torch.linspace(0, 1, 5, dtype=torch.float64).numpy()
+    dog = judged(stepping(lambda self, x: (0 * torch.tensor(array, device=x.device, **options)).mean().float()), "mps")
+    assert codes(dog) == told
+
+
 def test_float64_parameters_and_buffers():
     net = nn.Sequential(mlp(), nn.Identity())
     net.register_buffer("table", torch.zeros(3, dtype=torch.float64))

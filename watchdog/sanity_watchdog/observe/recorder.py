@@ -22,6 +22,8 @@ DIFFERS_IN_BACKWARD = frozenset({"aten::prod"})
 found by running every operator of torch's own test table, forward and backward, with and without this mode."""
 STATIC_IN_PRACTICE = ("aten::_ctc_loss",)
 """Tagged as data-dependent, though its result's shape follows from the arguments' shapes."""
+LIFTED = "aten::lift_fresh"
+"""What ``torch.tensor`` has read of an array: on the host, before it takes the format asked for."""
 Place = tuple[str, str, str]
 """Phase, module, line."""
 ASHORE = "ashore"
@@ -128,7 +130,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _note(self, func: Any, args: tuple[Any, ...], out: Any) -> None:
         name = func._schema.name if func._overloadname == "default" else f"{func._schema.name}.{func._overloadname}"
         results = out if isinstance(out, (list, tuple)) else (out,)
-        wide = any(isinstance(t, Tensor) and t.dtype in WIDE and t.ndim > 0 for t in results)
+        wide = name != LIFTED and any(isinstance(t, Tensor) and t.dtype in WIDE and t.ndim > 0 for t in results)
         place = self._place()
         if place[0] != ASHORE:
             self._found[name, place, depends(func, args), wide] += 1
