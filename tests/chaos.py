@@ -40,6 +40,7 @@ GUARDS = frozenset(
         "Watch._scopes",
         "Watch._call",
         "Delivery.guard",
+        "StepHooks._about_to_step",
         "StepHooks._stepped",
         "Row._resting.<locals>.rests",
         "Row.stepping",

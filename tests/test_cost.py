@@ -36,6 +36,7 @@ HOOKS = (
     "on_before_backward",
     "on_after_backward",
     "on_before_optimizer_step",
+    "_about_to_step",
     "_stepped",
     "on_train_batch_end",
 )

@@ -1,12 +1,13 @@
 """How far optimizers move what they hold, and what they were told, under a real Trainer."""
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.alerts import Severity
@@ -171,15 +172,49 @@ def test_the_closing_line_says_what_is_known(build: Any, text: str) -> None:
     assert fit(build()).summary.vitals["parameters"] == text
 
 
-def test_steps_outside_lightning_are_said_to_be_unseen() -> None:
-    class Raw(Manual):
-        def training_step(self, batch: Any, batch_idx: int) -> None:
-            optimizer = self.optimizers(use_pl_optimizer=False)
-            optimizer.zero_grad()
-            self.loss(self.net(batch[0]), batch[1]).backward()
-            optimizer.step()
+class Around(Manual):
+    """Steps without Lightning: ``how`` is given the optimizer and what computes the loss."""
 
-    dog = watched(Raw(mlp()), loader(*blobs(480)), watchdog=watch(), max_epochs=1, max_steps=-1)
+    def __init__(self, how: Callable[[Any, Callable[[], Tensor]], Any]) -> None:
+        super().__init__(mlp())
+        self.how = how
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        optimizer = self.optimizers(use_pl_optimizer=False)
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = self.loss(self.net(batch[0]), batch[1])
+            loss.backward()
+            return loss
+
+        self.how(optimizer, closure)
+
+
+def _steps(optimizer: Any, closure: Callable[[], Tensor]) -> None:
+    closure()
+    optimizer.step()
+
+
+def _scales(optimizer: Any, closure: Callable[[], Tensor]) -> None:
+    closure()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+    scaler.scale(torch.ones(()))  # which makes its scale
+    scaler.step(optimizer)
+
+
+@pytest.mark.parametrize("how", [_steps, _scales], ids=["step", "scaler"])
+def test_steps_around_lightning_are_seen(how: Any) -> None:
+    dog = watched(Around(how), loader(*blobs(480)), watchdog=watch(), max_epochs=1, max_steps=-1)
+    assert dog.summary.attempts == dog.summary.batches == 15
+    assert "WD316" in dog.summary.judged
+    assert codes(dog) == []
+
+
+def test_steps_around_lightning_that_compute_their_gradients_are_said_to_be_unseen() -> None:
+    dog = watched(
+        Around(lambda o, closure: o.step(closure)), loader(*blobs(480)), watchdog=watch(), max_epochs=1, max_steps=-1
+    )
     assert "WD316" in dog.summary.skipped
     assert codes(dog) == []
 

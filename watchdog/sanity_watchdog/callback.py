@@ -214,9 +214,12 @@ class SanityWatchdog(StepHooks):
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         watch = self._looking(trainer, pl_module, complete=True)
         self.traced = adapter.compiles_steps(trainer, pl_module)
+        self._announced = self._unannounced = False
         for optimizer in watch.run.optimizers if watch is not None else ():
             if hasattr(optimizer, "register_step_post_hook"):
                 self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+                if not pl_module.automatic_optimization:
+                    self._hooks.append(optimizer.register_step_pre_hook(self._about_to_step))
 
     # -- the end, one way or another
 

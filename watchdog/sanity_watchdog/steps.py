@@ -38,6 +38,8 @@ class StepHooks(Callback):
         self._epoch_begins = False
         self._row: Row | None = None
         self._places: dict[str, Callable[..., None]] = {}
+        self._announced = False
+        self._unannounced = False
 
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """The parameters are there: begin to watch."""
@@ -60,7 +62,8 @@ class StepHooks(Callback):
         if (watch := self._watch) is not None:
             watch.batch(batch, adapter.logged_step(trainer), trainer.current_epoch)
             self._epoch_begins |= not batch_idx
-            if watch.resting and (watch.knows_epochs or not self._epoch_begins) and not self.traced:
+            rests = watch.resting and (watch.knows_epochs or not self._epoch_begins)
+            if rests and not self.traced and not self._unannounced:
                 self._rest(watch)
             if watch.now.sampled and not self.traced:
                 around = functools.partial(watch.around_step, batch)
@@ -127,6 +130,10 @@ class StepHooks(Callback):
 
     @harmless
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
+        self._attempted(optimizer)
+
+    def _attempted(self, optimizer: Any) -> None:
+        self._announced = True
         if (watch := self._watch) is not None:
             first = watch.attempts == 0
             watch.before_optimizer_step(getattr(optimizer, "optimizer", optimizer))
@@ -134,7 +141,19 @@ class StepHooks(Callback):
                 self._enforce(watch, "first")
 
     @untraced
+    def _about_to_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        """Before a step of manual optimisation. Lightning, which gives a closure, tells of its own attempts."""
+        if self._row is None and not (self._announced or args[1:] or kwargs):
+            self._step_unannounced(optimizer)
+
+    @harmless
+    def _step_unannounced(self, optimizer: Optimizer) -> None:
+        self._unannounced = True
+        self._attempted(optimizer)
+
+    @untraced
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._announced = False
         if self._row is None:
             self._after_step(optimizer)
 
