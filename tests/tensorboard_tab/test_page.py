@@ -115,7 +115,7 @@ def visit(chromium: Any, boards: dict[str, Board]) -> Iterator[Open]:
         path: str = PAGE, board: str = "fast", width: int = 1200, dark: bool = False, expected: str = "nothing"
     ) -> Any:
         page = chromium.new_page(viewport=SIZES[width], color_scheme="dark" if dark else "light")
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         own = boards[board].url
 
         def console(message: Any) -> None:
