@@ -22,23 +22,28 @@ from .test_unusual import assert_unharmed
 
 
 class Encoder(nn.Module):
-    """Features as a sequence; in eval mode torch has a fused path for it, which it leaves where somebody looks on."""
+    """Features as a sequence; in eval mode torch has a fused path for it, which it leaves where somebody looks on.
 
-    def __init__(self) -> None:
+    Where it is padded, that path goes through nested tensors.
+    """
+
+    def __init__(self, padded: bool = False) -> None:
         super().__init__()
         layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
-        self.enter, self.leave = nn.Linear(1, 16), nn.Linear(16, 10)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=padded)
+        self.enter, self.leave, self.padded = nn.Linear(1, 16), nn.Linear(16, 10), padded
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.leave(self.body(self.enter(x[..., None])).mean(1))
+        lengths = 12 + torch.arange(len(x)) % 5
+        padding = torch.arange(x.shape[1]) >= lengths[:, None] if self.padded else None
+        return self.leave(self.body(self.enter(x[..., None]), src_key_padding_mask=padding).mean(1))
 
 
 class Distilled(Classifier):
     """A teacher in eval mode: registered, and put to it within the step, or kept out of the module."""
 
-    def __init__(self, registered: bool) -> None:
-        super().__init__(Encoder(), lr=1e-2)
+    def __init__(self, registered: bool, padded: bool) -> None:
+        super().__init__(Encoder(padded), lr=1e-2)
         teacher = copy.deepcopy(self.net).requires_grad_(False)
         self.teacher = teacher if registered else None
         self.kept = [teacher.eval()] if not registered else [teacher]
@@ -52,8 +57,30 @@ class Distilled(Classifier):
 
 
 @pytest.mark.parametrize("registered", [True, False])
-def test_a_teacher_in_eval_mode_takes_the_same_path(registered: bool) -> None:
-    assert_unharmed(lambda: Distilled(registered))
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_teacher_in_eval_mode_takes_the_same_path(registered: bool, padded: bool) -> None:
+    assert_unharmed(lambda: Distilled(registered, padded))
+
+
+class Probe(Classifier):
+    """On a frozen encoder that stays in eval mode; its log-likelihood lacks its minus."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(10, 10))
+        self.encoder = Encoder().requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Any:
+        super().train(mode)
+        self.encoder.eval()
+        return self
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        scores = self.net(self.encoder(batch[0]))
+        return scores.log_softmax(1).gather(1, batch[1][:, None]).mean()
+
+
+def test_a_fault_behind_an_encoder_in_eval_mode_is_seen() -> None:
+    assert codes(watched(Probe(), max_steps=4))[:1] == ["WD108"]
 
 
 @pytest.fixture

@@ -1,10 +1,9 @@
 """Looks at dropout: its probabilities at the start, its calls in the first validation batch."""
 
-import functools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
@@ -15,22 +14,15 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from ..evidence.modes import DropoutCall, Dropouts
 from ..evidence.readings import Unseen
-from .dropped import ATTENTION, FLAGGED, HEADS, dropped, dropped_outputs
-from .fastpath import has_fast_path
+from .dropped import dropped, dropped_outputs
 from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
 from .observer import Observer
 from .onlooker import Onlooker
-from .replaced import replaced
 from .run import Run
 from .site import stands_in, user_line
-
-ENTRY_POINTS = (
-    *((F, f.__name__) for f in (*FLAGGED[:6], ATTENTION, HEADS)),
-    *((torch, f.__name__) for f in FLAGGED[6:]),
-)
 
 _SHIMS = (F.__file__, torch.overrides.__file__, os.path.dirname(__file__) + os.sep)
 """Files through which a call comes on its way."""
@@ -56,7 +48,7 @@ class DropoutObserver(Observer):
             at.emit(Unseen(codes=("WD505",), reason="compiled step", **at.tags()))
             return ()
         self._notes = _Notes(at.run.module)
-        return (_replaced(self._notes) if has_fast_path(at.run.module) else _DropoutMode(self._notes),)
+        return (_DropoutMode(self._notes),)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.stage == "train" and not self._told and at.trace is not None and at.trace.followed:
@@ -114,19 +106,3 @@ class _DropoutMode(Onlooker):
     def saw(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         self._notes.do(self._notes.take, func, args, kwargs, sys._getframe(2))
         return self.call(func, args, kwargs)
-
-
-@contextmanager
-def _replaced(notes: _Notes) -> Iterator[None]:
-    """The entry points themselves, where a mode would turn fused attention off."""
-
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def noted(*args: Any, **kwargs: Any) -> Any:
-            notes.do(notes.take, function, args, kwargs, sys._getframe(1))
-            return function(*args, **kwargs)
-
-        return noted
-
-    with replaced(dict.fromkeys(ENTRY_POINTS, noting)):
-        yield

@@ -20,7 +20,6 @@ from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .detachment import NO_HISTORY, note_detached
 from .distributions import likelihoods
-from .fastpath import has_fast_path
 from .hyperparameters import minimises, rate_that_scales
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
@@ -77,7 +76,6 @@ class LossCalls(Observer):
         training = at.stage == "train"
         self._batch_size = next((t.size(0) for t in tensors_of(batch) if t.ndim), 0)
         follow = at.sync and not self._compiled and (not training or self._followed < FOLLOWED)
-        follow = follow and not has_fast_path(at.run.module)
         self._followed += follow and training
         at.trace = Trace(followed=follow, compiled=self._compiled)
         self._interception = Interception(

@@ -15,7 +15,6 @@ from ..portability.judging import judged
 from ..portability.precision import row
 from ..portability.targets import ASYNCHRONOUS, NO_FLOAT64, STATIC, judged_torch
 from .batches import elements
-from .fastpath import has_fast_path
 from .intercept import anything_compiled
 from .moment import Moment
 from .names import plain_name
@@ -81,7 +80,7 @@ class OperatorWatch(Observer):
             return ()
         self._recorder = Recorder(at.run.module)
         scopes: list[AbstractContextManager[Any]] = [self._recorder.recording()]
-        if at.run.accelerator == "cpu" and not has_fast_path(at.run.module):
+        if at.run.accelerator == "cpu":
             self._following = Following(self._kept(), self._recorder)
             scopes.insert(0, self._following)
         return scopes

@@ -13,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from ..evidence.modes import Normalisation, RunningStatistics
 from ..evidence.readings import Unseen
-from .fastpath import has_fast_path
 from .inside import Inside
 from .intercept import anything_compiled
 from .moment import Moment
@@ -71,8 +70,8 @@ class StatisticsObserver(Observer):
         due = at.stage == "train" and at.sampled and at.attempt >= FIRST and self._looks < LOOKS
         if not (due or at.stage == "validation") or not self._layers:
             return ()
-        if anything_compiled(at.run.module) or has_fast_path(at.run.module):
-            at.emit(Unseen(codes=("WD508",), reason="compiled or fused step", **at.tags()))
+        if anything_compiled(at.run.module):
+            at.emit(Unseen(codes=("WD508",), reason="compiled step", **at.tags()))
             return ()
         self._looks += at.stage == "train"
         held = {
