@@ -11,7 +11,6 @@ from torch.distributions import Normal
 from torch.nn.utils import clip_grad
 
 from sanity_watchdog import SanityWatchdog
-from sanity_watchdog.observe.dropout import ENTRY_POINTS as DROPOUT
 from sanity_watchdog.observe.intercept import ENTRY_POINTS
 from sanity_watchdog.observe.replaced import replaced
 from tests.runs import Classifier, assert_awake, blobs, loader, trainer
@@ -94,7 +93,13 @@ def test_threads_that_overlap_see_their_own_calls_only() -> None:
 
 
 def test_two_watched_fits_at_once_leave_nothing_behind() -> None:
-    places = [*ENTRY_POINTS, *DROPOUT, (torch, "compile"), (Normal, "log_prob"), (clip_grad, "_clip_grads_with_norm_")]
+    places = [
+        *ENTRY_POINTS,
+        (torch, "compile"),
+        (torch.overrides, "has_torch_function"),
+        (Normal, "log_prob"),
+        (clip_grad, "_clip_grads_with_norm_"),
+    ]
     before = [getattr(*place) for place in places]
     dogs = [SanityWatchdog(fail_on=None, every_n_steps=1) for _ in range(2)]
     barrier = threading.Barrier(2)
