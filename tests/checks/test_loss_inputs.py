@@ -41,6 +41,7 @@ PROBABILITIES = replace(LOGITS, low=0.06, high=0.15, sum_error=1e-7, column_erro
 SOFTMAX = Origin("softmax", (32, 10), 1, "model.py:12")
 LOGS = replace(LOGITS, function="nll_loss", low=-2.6, high=-2.1, sum_error=24.0, log_error=2e-7, logs=True)
 RAW = replace(LOGITS, function="nll_loss", value=-0.08)
+UNLIKELY = replace(RAW, low=-0.9, high=-1e-3, log_error=math.log(9), sum_error=8.0)
 BINARY = BinaryLoss(
     function="binary_cross_entropy_with_logits",
     where="train.py:31",
@@ -111,6 +112,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (wrong_loss_input, RAW),
     (wrong_loss_input, replace(RAW, low=0.0, high=0.9, sum_error=1e-7, value=-0.1)),
     (wrong_loss_input, replace(RAW, log_error=math.nan)),
+    (wrong_loss_input, replace(UNLIKELY, high=0.2)),
+    (wrong_loss_input, replace(UNLIKELY, low=0.0, high=0.0, log_error=math.log(10), sum_error=9.0)),
     (wrong_loss_input, replace(LOGITS, classes=1, shape=(32, 1), value=0.0)),
     (wrong_loss_input, replace(LOGITS, classes=32, shape=(32, 32), itself="label")),
     (wrong_loss_input, replace(LOGITS, classes=32, shape=(32, 32), itself="rival")),
@@ -138,6 +141,9 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, LOGITS),
+    (wrong_loss_input, UNLIKELY),
+    (wrong_loss_input, replace(UNLIKELY, low=-math.inf)),
+    (wrong_loss_input, replace(LOGS, logs=False, low=-math.inf)),
     (double_softmax, BINARY),
     (double_softmax, replace(BINARY, low=0.4, high=0.6)),
     (double_softmax, replace(BINARY, logits=False, low=0.4, high=0.6, origin=Origin("sigmoid", (32, 6)))),

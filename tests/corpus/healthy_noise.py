@@ -33,6 +33,24 @@ def noise_with_an_offset_and_a_perturbation() -> Run:
 
 
 @healthy
+def rows_of_less_of_the_same_noise() -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        noise = torch.randn_like(x)
+        return F.mse_loss(module.predict(mixed(x, level, noise), level), mixed(x, 0.8 * level, noise))
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def rows_rebuilt_with_their_perturbation() -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        near = x + 0.2 * level * torch.randn_like(x)
+        return F.mse_loss(module.predict(near, level), near)
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
+@healthy
 def velocity_between_noise_and_data() -> Run:
     def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
         start, bridge = torch.randn_like(x), torch.randn_like(x)

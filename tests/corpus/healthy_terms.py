@@ -265,3 +265,12 @@ def squared_errors_left_out_by_a_mask() -> Run:
         return ((z.sigmoid() - y) ** 2 * (y >= 0)).sum() / (y >= 0).sum()
 
     return Classifier(mlp(12, 4), loss, lr=3e-3), loader(*with_gaps()), {}
+
+
+@healthy
+def labels_that_are_to_be_made_unlikely() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        unlikely = torch.log1p(-z.softmax(1).clamp(max=1 - 1e-6))
+        return F.cross_entropy(z, y) + 0.2 * F.nll_loss(unlikely, (y + 1) % z.shape[1])
+
+    return Classifier(loss=loss), loader(*blobs()), {}

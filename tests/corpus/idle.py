@@ -6,10 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.runs import Classifier, Manual, blobs, loader, step_by_hand
+from tests.runs import Classifier, Manual, blobs, loader, mlp, step_by_hand
 
 from .case import Run, fault
 from .parts import cnn, images
+
+bce = F.binary_cross_entropy_with_logits
 
 
 class Beside(Classifier):
@@ -73,3 +75,30 @@ def error_of_the_chosen_class_alone() -> Run:
         return 0.1 * F.l1_loss(scores.argmax(1).float(), batch[1].float())
 
     return Beside(term), loader(*blobs()), {}
+
+
+@fault("WD109")
+def generator_that_is_judged_without_a_gradient(fixed: bool) -> Run:
+    class Filled(Manual):
+        def __init__(self) -> None:
+            super().__init__(mlp(20, 20))
+            self.judge = mlp(20, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, judge = self.optimizers()
+            x = batch[0]
+            made = self.net(noisy(x))
+            scores = self.judge(made)
+            judged = bce(scores if fixed else scores.detach(), torch.ones(len(x), 1))
+            player.zero_grad()
+            self.manual_backward(F.mse_loss(made, x) + 0.1 * judged)
+            player.step()
+            judge.zero_grad()
+            real, false = self.judge(x), self.judge(made.detach())
+            self.manual_backward(bce(real, torch.ones_like(real)) + bce(false, torch.zeros_like(false)))
+            judge.step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.judge)]
+
+    return Filled(), loader(blobs()[0]), {}

@@ -50,6 +50,15 @@ def noise_that_a_function_draws_for_itself() -> Run:
     return Denoiser(loss), loader(blobs()[0]), {}
 
 
+@fault("WD116")
+def noisy_rows_asked_for_again(fixed: bool) -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        near = mixed(x, level)
+        return F.mse_loss(module.predict(near, level), x if fixed else near)
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
 LEVELS = torch.linspace(0.02, 0.98, 50)
 
 

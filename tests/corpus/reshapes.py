@@ -72,6 +72,23 @@ def maps_read_as_frames(fixed: bool) -> Run:
 
 
 @fault("WD135")
+def heads_laid_out_as_a_map(fixed: bool) -> Run:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Conv2d(3, 24, 1), nn.Linear(8, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k, v = (part.unflatten(1, (2, -1)).flatten(3).mT for part in self.inlet(x).chunk(3, 1))
+            seen = F.scaled_dot_product_attention(q, k, v)
+            seen = seen.mT if fixed else seen
+            maps = seen.reshape(len(x), 2, 4, *x.shape[2:]).flatten(1, 2)
+            return self.outlet(F.max_pool2d(maps, 3).mean((2, 3)))
+
+    return Classifier(Beside(), lr=3e-3), loader(*images()), {}
+
+
+@fault("WD135")
 def patches_in_name_only(fixed: bool) -> Run:
     class Patches(nn.Module):
         def __init__(self) -> None:

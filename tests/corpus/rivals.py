@@ -87,3 +87,21 @@ def squares_that_want_the_same(fixed: bool) -> Run:
         return 0.5 * ((real - 1) ** 2).mean() + 0.5 * (made**2).mean()
 
     return Rivals(judged, lambda s: F.mse_loss(s, torch.full_like(s, float(fixed)))), points(), {}
+
+
+@fault("WD117")
+def real_and_made_samples_each_with_a_backward_pass(fixed: bool) -> Run:
+    class Apart(Rivals):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, judge = self.optimizers()
+            x, one = batch[0], torch.tensor(1.0)
+            judge.zero_grad()
+            self.manual_backward(self.critic(x).mean(), gradient=-one)
+            self.manual_backward(self.critic(self.net(torch.randn(len(x), 8)).detach()).mean(), gradient=one)
+            judge.step()
+            player.zero_grad()
+            scores = self.critic(self.net(torch.randn(len(x), 8)))
+            self.manual_backward(scores.mean(), gradient=-one if fixed else one)
+            player.step()
+
+    return Apart(told_apart, torch.mean), points(), {}

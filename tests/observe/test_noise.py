@@ -14,6 +14,7 @@ from sanity_watchdog.observe.followers import Followers
 from .test_signs import followed
 
 W = torch.randn(5, 5)
+TRAINED, WIDER = torch.randn(5, 5, requires_grad=True), torch.randn(5, 6, requires_grad=True)
 
 
 def net(z: Tensor, x: Tensor) -> Tensor:
@@ -55,6 +56,49 @@ def test_targets_of_noise(name: str) -> None:
     loss, unseen = TARGETS[name]
     followers, _ = followed(lambda z, y, v: loss(z, v))
     assert bool(followers.noise.unseen()) is unseen
+
+
+T = torch.rand(8, 1)
+
+
+def mixture(v: Tensor, level: Tensor = T) -> Tensor:
+    return (1 - level).sqrt() * v + level.sqrt() * torch.randn_like(v)
+
+
+def made(v: Tensor) -> Tensor:
+    return F.linear(v, TRAINED)
+
+
+COPIES: dict[str, tuple[Callable[[Tensor, Tensor], Any], bool]] = {
+    "asked for again": (lambda z, v: (lambda m: F.mse_loss(made(m), m))(mixture(v)), True),
+    "by hand, the other way": (lambda z, v: (lambda m: (m.clone() - made(m)).pow(2).sum())(mixture(v)), True),
+    "beside its level": (
+        lambda z, v: (lambda m: F.l1_loss(F.linear(torch.cat([m, T], 1), WIDER), m))(mixture(v)),
+        True,
+    ),
+    "another mixture": (lambda z, v: F.mse_loss(made(mixture(v)), mixture(v)), False),
+    "data": (lambda z, v: F.mse_loss(made(mixture(v)), v), False),
+    "one level for all": (lambda z, v: (lambda m: F.mse_loss(made(m), m))(mixture(v, T[:1])), False),
+    "data as they are": (lambda z, v: (lambda m: F.mse_loss(made(m), m))(v + T * torch.randn_like(v)), False),
+    "not shown": (lambda z, v: F.mse_loss(made(v), mixture(v)), False),
+    "added to the output": (lambda z, v: (lambda m: F.mse_loss(m + made(v), m))(mixture(v)), False),
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_mixtures_that_are_asked_for_again(name: str) -> None:
+    loss, copied = COPIES[name]
+    followers, _ = followed(lambda z, y, v: loss(z, v))
+    assert bool(followers.mixtures.copied()) is copied
+
+
+def test_noise_that_is_asked_for_as_well() -> None:
+    def loss(z: Tensor, y: Tensor, v: Tensor) -> Tensor:
+        noise = torch.randn_like(v)
+        near = (1 - T) * v + T * noise
+        return F.mse_loss(made(near), noise) + F.mse_loss(made(near), near)
+
+    assert not followed(loss)[0].mixtures.copied()
 
 
 def coded(draw: Callable[[Tensor, Tensor], Any]) -> Followers:

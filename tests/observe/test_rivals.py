@@ -89,3 +89,22 @@ def test_a_discriminator_that_is_not_kept_from_the_generator_is_not_judged() -> 
             player.step()
 
     assert "WD117" not in codes(watched(Attached(apart, answered(0.0)), rows(), max_steps=4))
+
+
+@pytest.mark.parametrize("answer", [1.0, 0.0])
+def test_real_and_made_samples_may_have_a_backward_pass_each(answer: float) -> None:
+    class Apart(Rivals):
+        def training_step(self, batch: list[Tensor], batch_idx: int) -> None:
+            player, judge = self.optimizers()
+            judge.zero_grad()
+            self.manual_backward(answered(1.0)(self.critic(batch[0])))
+            made = self.net(torch.randn(len(batch[0]), 8))
+            self.manual_backward(answered(0.0)(self.critic(made.detach())))
+            judge.step()
+            player.zero_grad()
+            answered(answer)(self.critic(made)).backward()
+            player.step()
+
+    dog = watched(Apart(apart, answered(answer)), rows(), max_steps=4)
+    assert ("WD117" in codes(dog)) is (answer == 0.0)
+    assert_awake(dog)

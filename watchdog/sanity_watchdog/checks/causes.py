@@ -45,7 +45,8 @@ def cause(seen: LossFinite) -> tuple[str, str]:
         return ctc, "check input_lengths and target_lengths; zero_infinity=True for a few such samples"
     if seen.hazards:
         first = seen.hazards[0]
-        fix = f"add an epsilon there: {', '.join(seen.hazards)}"
+        what = "clamp what goes in to an epsilon above 0" if "root" in first else "add an epsilon there"
+        fix = f"{what}: {', '.join(seen.hazards)}"
         fix = WEIGHTS if "weights of 0" in first else fix
         fix = MASK if "mask" in first else "clamp what goes into it" if "exponential" in first else fix
         return f"possibly {first}", fix

@@ -174,13 +174,13 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
             )
             hint = "standardise each feature with the mean and deviation of the training set; take logs of long tails"
         elif twice:
-            text = f"{_named(entry)} enters {entry.operation} as 0..{number(entry.high)}: pixels divided by 255 twice"
+            text = f"{_enters(entry, 'as', 'is')} 0..{number(entry.high)}: pixels divided by 255 twice"
             hint = "divide once: look for a ToTensor() or / 255 in the data set beside one in the step or the model"
         elif pixels:
-            text = f"{_named(entry)} enters {entry.operation} as {number(entry.low)}..{number(entry.high)}, unscaled"
+            text = f"{_enters(entry, 'as', 'is')} {number(entry.low)}..{number(entry.high)}, unscaled"
             hint = "divide by 255 and standardise before the first layer: x = (x.float() / 255 - mean) / std"
         else:
-            text = f"{_named(entry)} enters {entry.operation} with rms {number(rms)}, above {number(limit)}"
+            text = f"{_enters(entry, 'with', 'has')} rms {number(rms)}, above {number(limit)}"
             hint = "standardise the inputs: zero mean, deviation 1"
         told.add(entry.where)
         yield unscaled_input.alert(
@@ -202,3 +202,7 @@ def unscaled_input(seen: FirstInputs, *, limit: float = LARGE_RMS) -> Findings:
 
 def _rms(entry: Entry) -> float:
     return math.hypot(entry.mean, entry.deviation)
+
+
+def _enters(entry: Entry, of_batch: str, computed: str) -> str:
+    return f"{entry.path} enters {entry.operation} {of_batch}" if entry.path else f"{_named(entry)} {computed}"

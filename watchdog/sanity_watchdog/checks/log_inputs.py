@@ -1,7 +1,9 @@
 """What losses that want log-probabilities are given."""
 
+import math
+
 from ..evidence.alignments import AlignmentLoss
-from ..evidence.losses import DivergenceLoss, LossSeen
+from ..evidence.losses import DivergenceLoss, LossSeen, SoftmaxLoss
 
 SUM_ERROR = 2e-5
 """Rounding of a float32 softmax: a few units in the last place of 1, over the classes."""
@@ -69,7 +71,13 @@ def wrong_alignment(seen: AlignmentLoss) -> tuple[str, str]:
     return "", ""
 
 
+def is_complement(seen: SoftmaxLoss) -> bool:
+    """Are they logarithms of 1 - p, as where a class is to be made unlikely? Those p sum to 1."""
+    mass = math.exp(min(seen.log_error, 700.0))
+    return seen.high <= 0 and abs(mass - (seen.classes - 1)) <= NORMALISED
+
+
 def log_tolerance(seen: LossSeen) -> float:
-    """How far the logsumexp of log-probabilities may be from 0."""
-    """Rounding moves each log-probability by half a unit of its own size."""
-    return NORMALISED + EPS.get(seen.dtype, 0.0) * max(abs(seen.low), abs(seen.high))
+    """How far the logsumexp of log-probabilities may be from 0: each is rounded by half a unit of its own size."""
+    eps = EPS.get(seen.dtype, 0.0)
+    return NORMALISED + (eps * max(abs(seen.low), abs(seen.high)) if eps else 0.0)

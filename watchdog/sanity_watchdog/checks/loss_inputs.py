@@ -16,7 +16,7 @@ from ..evidence.losses import (
 )
 from .check import Findings, Skip, check
 from .doubtful import by_hand, doubtful
-from .log_inputs import NORMALISED, log_tolerance, sums_to_one, wrong_alignment, wrong_divergence
+from .log_inputs import NORMALISED, is_complement, log_tolerance, sums_to_one, wrong_alignment, wrong_divergence
 
 CUT = 0.2
 """Share of clamped scores at the edges: those have no gradient. A slope made to fit starts between them."""
@@ -138,7 +138,8 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
         F.binary_cross_entropy_with_logits(score, label)     # one output
 
     **When to ignore.** Where ``nll_loss`` only picks entries from something that is meant to be no log-probability,
-    as some policy gradients do; products of a ``log_softmax`` are recognised where they can be followed.
+    as some policy gradients do; products of a ``log_softmax`` are recognised where they can be followed, and so are
+    logarithms of 1 - p, where a class is to be made unlikely.
 
     **Limits.** Looks at a bounded sample of rows. Unnormalised measures in ``kl_div`` look like raw scores.
 
@@ -210,7 +211,7 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         return "", ""
     if sums_to_one(seen.sum_error, seen.low, seen.high, seen.rows, seen.classes, seen.dtype):
         return "gets probabilities, not their logarithms (rows sum to 1)", "use log_softmax instead of softmax"
-    if not math.isnan(seen.low) and not seen.log_error <= log_tolerance(seen):
+    if not math.isnan(seen.low) and not seen.log_error <= log_tolerance(seen) and not is_complement(seen):
         return (
             f"gets raw scores: logsumexp of a row is {seen.log_error:.3g} from 0, limit {log_tolerance(seen):.2g}",
             "use cross_entropy, or log_softmax before nll_loss",

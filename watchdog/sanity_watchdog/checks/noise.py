@@ -9,6 +9,10 @@ SAID = {
         "the target is noise that the network never saw: its input holds another draw",
         "draw once: noise = torch.randn_like(x), into the input and into the loss",
     ),
+    "copied": (
+        "the target is the noisy input itself: the network has but to copy what it is given",
+        "compare with the noise that was drawn, or with the data before it was added",
+    ),
     "cut": (
         "codes are drawn without a gradient: their encoder learns from the divergence alone",
         "use mean + deviation * torch.randn_like(deviation), or rsample() in place of sample()",
@@ -29,14 +33,16 @@ def misplaced_noise(seen: DrawnNoise) -> Findings:
     """Noise that the step draws is not the noise that its loss is about.
 
     **What it sees.** The first step: normal numbers that it draws, and what they go into. It alerts where a prediction
-    is compared with noise that is not in the network's input, while other noise of the same shape is (diffusion). And,
-    where the divergence of a Gaussian from a fixed one is computed, where the codes of that Gaussian are drawn without
-    a gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and enter a layer, and where their noise is
+    is compared with noise that is not in the network's input, while other noise of the same shape is (diffusion), or
+    with that input itself: data and noise, both multiplied by a level of each sample's own and added. And, where the
+    divergence of a Gaussian from a fixed one is computed, where the codes of that Gaussian are drawn without a
+    gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and enter a layer, and where their noise is
     multiplied by the logarithm of the variance or by the variance, in place of its root.
 
-    **Why it matters.** Nobody can predict noise that is shown nowhere: the best answer is its mean, zero. Codes without
-    a gradient teach an encoder nothing but to be like the prior. With the wrong scale codes and divergence speak of two
-    distributions, and what is sampled from the prior later is neither.
+    **Why it matters.** Nobody can predict noise that is shown nowhere: the best answer is its mean, zero. To copy an
+    input teaches nothing of data, and the loss falls quickly. Codes without a gradient teach an encoder nothing but to
+    be like the prior. With the wrong scale codes and divergence speak of two distributions, and what is sampled from
+    the prior later is neither.
 
     **How to fix.** ::
 

@@ -12,8 +12,8 @@ def torn_axes(seen: Reordered) -> Findings:
     **What it sees.** In the first step: a ``view`` or ``reshape`` of the batch, or of what was made from it, whose
     result has the same samples and the same axes in another order, such as (N, H, W, C) to (N, C, H, W) or (N, T, C)
     to (N, C, T); or joins two axes across a third, such as (N, C, F, T) to (N, T, C·F), or splits one across another,
-    such as (N, T, heads·d) to (N, heads, T, d); or cuts (N, C, H, W) into as many rows as there are square patches,
-    each of a patch's size. Axes of length one do not count.
+    such as (N, T, heads·d) to (N, heads, T, d) or (N, H·W, C) to (N, C, H, W); or cuts (N, C, H, W) into as many rows
+    as there are square patches, each of a patch's size. Axes of length one do not count.
 
     **Why it matters.** ``view`` and ``reshape`` keep the order in memory and only cut it anew: the channels of the
     result are pieces of rows. Nothing crashes, the loss even falls, but neighbours are no neighbours any more.

@@ -10,10 +10,10 @@ def allied_rivals(seen: Alliance) -> Findings:
     """A generator is trained to do what its discriminator or critic wants.
 
     **What it sees.** Steps by hand with several optimizers: the scores that the last layer of one player, with one
-    output, gives to data and to what another player makes, and which way each backward pass of the first step pulls
-    them (sums, signs, sigmoids and hinges, binary losses with one constant target, squares of distances to one). It
-    alerts where the judge pulls data and what is made apart, and the maker pulls its scores the way that the judge
-    does.
+    output, gives to data and to what another player makes, and which way each backward pass of the first step, or
+    those before one optimizer step together, pull them (sums, signs, sigmoids and hinges, binary losses with one
+    constant target, squares of distances to one). It alerts where the judge pulls data and what is made apart, and the
+    maker pulls its scores the way that the judge does.
 
     **Why it matters.** The two agree: the generator learns to be told apart, its samples get worse and worse, and both
     losses fall, which looks like success.

@@ -15,6 +15,7 @@ from .idle_terms import IdleTerms
 from .lengths import Lengths
 from .logscales import LogScales
 from .loss_kinds import NEVER_NEGATIVE
+from .mixtures import Mixtures
 from .noise import Noise
 from .operation import Operation
 from .overlaps import Overlaps
@@ -47,6 +48,7 @@ class Followers:
         gaussians = Gaussians()
         self.culprits = Culprits()
         self.noise = Noise(facts.is_made)
+        self.mixtures = Mixtures(self.noise)
         self.penalties = Penalties()
         self.lengths = Lengths()
         self.codes = Codes(gaussians, lambda t: bool(self.noise.of(t)), facts.is_made)
@@ -62,6 +64,7 @@ class Followers:
             self.culprits,
             overlaps,  # before the signs, which it tells what it finds
             self.noise,
+            self.mixtures,
             self.penalties,
             self.lengths,
             self.codes,
@@ -84,6 +87,7 @@ class Followers:
         """A loss function was called."""
         self.idle.called(call)
         self.noise.called(call)
+        self.mixtures.called(call)
         self.signs.called(call)
 
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:

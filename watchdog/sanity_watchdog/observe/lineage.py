@@ -118,6 +118,8 @@ class Lineage:
             self._trace.drawn_at = user_line()
         if function is torch.autograd.grad and self._followers is not None:
             self._followers.penalties.asked(args, kwargs, out)
+        if name == "backward" and args and self._followers is not None:
+            self._followers.rivals.passed(args[0], kwargs.get("gradient", args[1] if len(args) > 1 else None))
         if name in SILENT:
             if name.endswith("_like") and isinstance(out, Tensor):
                 self._put_known(out, True)

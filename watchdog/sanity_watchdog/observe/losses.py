@@ -84,9 +84,9 @@ class LossCalls(Observer):
         self._by_hand = None
         if follow:
             mode = FollowingMode(self._interception, Lineage(at.trace, batch, training, self._score, at.run))
-            followers = at.trace.followers if minimises(at.run.optimizers) else None
-            self._telling = Telling(followers, at.trace) if followers is not None else None
-            return (mode,) if followers is None else (likelihoods(self._interception, followers), mode)
+            followers, signed = at.trace.followers, minimises(at.run.optimizers)
+            self._telling = Telling(followers, at.trace, signed) if followers is not None else None
+            return (mode,) if followers is None or not signed else (likelihoods(self._interception, followers), mode)
         return (entry_points(self._interception),)
 
     def _foresee(self, at: Moment, call: LossCall) -> None:

@@ -63,6 +63,11 @@ class Noise:
         """The targets found, unless a prediction met noise of its own as well."""
         return [] if self._seen else self._unseen
 
+    @property
+    def is_asked_for(self) -> bool:
+        """Did a prediction meet noise that it was made of?"""
+        return self._seen
+
     def of(self, tensor: Any) -> frozenset[Draw]:
         """The draws that a tensor is made of, where it is made of nothing else."""
         return self._pure.get(tensor) or frozenset()

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from ..evidence.readings import Unseen
 from ..evidence.targets import Alliance
@@ -45,6 +46,8 @@ Pulls = Mapping[Score, float]
 """By score: 1 where the loss grows with it, -1 where it falls; NaN where that is not known."""
 Wanted = Mapping[Score, float]
 """By score: the number that it is to come to, in a squared or absolute distance."""
+Pass = tuple[Pulls, Wanted]
+"""A backward pass."""
 
 
 def owners_of(run: Run | None) -> dict[int, int]:
@@ -55,7 +58,7 @@ def owners_of(run: Run | None) -> dict[int, int]:
 
 
 class RivalsWatch(Observer):
-    """The backward passes of a first step by hand, whose scores were followed."""
+    """A first step by hand, whose scores were followed."""
 
     codes = ("WD117",)
 
@@ -67,10 +70,10 @@ class RivalsWatch(Observer):
             at.emit(Unseen(codes=self.codes, reason="no step by hand with several optimizers", **at.tags()))
 
     @in_samples
-    def before_backward(self, at: Moment, loss: Tensor) -> None:
+    def before_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         if at.trace is not None and at.trace.followers is not None and at.stage == "train":
             self._rivals = at.trace.followers.rivals
-            self._rivals.lost(loss)
+            self._rivals.stepped()
 
     @in_samples
     def batch_end(self, at: Moment, output: Any) -> None:
@@ -94,7 +97,7 @@ class Rivals:
         self._pulls: Marks[Pulls] = Marks()
         self._gaps: Marks[tuple[Score, float]] = Marks()
         self._wanted: Marks[Wanted] = Marks()
-        self._losses: list[tuple[Pulls, Wanted]] = []
+        self._rounds: list[list[Pass]] = [[]]
         self._lines: dict[Score, str] = {}
 
     def follow(self, op: Operation) -> None:
@@ -195,26 +198,40 @@ class Rivals:
         elif call.name in DISTANCES and not math.isnan(answer) and (score := self._plain(scores)) is not None:
             self._wanted.put(value, {score: answer})
 
-    def lost(self, loss: Tensor) -> None:
-        """A backward pass begins here."""
-        self._losses.append((self._pulls.get(loss) or {}, self._wanted.get(loss) or {}))
+    def passed(self, loss: Tensor, gradient: Tensor | None = None) -> None:
+        """``loss.backward(gradient)`` was called."""
+        sign = 1.0 if gradient is None else _sign_of(gradient)
+        pulls, wanted = self._pulls.get(loss) or {}, self._wanted.get(loss) or {}
+        self._rounds[-1].append((_times(pulls, sign), wanted if sign > 0 else {}) if sign else ({}, {}))
+
+    def stepped(self) -> None:
+        """An optimizer is about to use what the backward passes have added up."""
+        self._rounds.append([])
 
     @property
     def is_played(self) -> bool:
         """Were there scores, and several backward passes?"""
-        return bool(self._lines) and len(self._losses) > 1
+        return bool(self._lines) and sum(map(len, self._rounds)) > 1
 
     def allied(self) -> str:
         """The line of a judge whose scores of what another makes both players pull the same way; empty for none."""
-        for i, judged in enumerate(self._losses):
-            for j, made in enumerate(self._losses):
-                for score in {**made[0], **made[1]} if i != j else ():
-                    if score.taught and _is_allied(judged, made, score):
+        made = [one for passes in self._rounds for one in passes]
+        judged = [([one], one) for one in made]
+        judged += [(passes, _both(passes)) for passes in self._rounds if len(passes) > 1]
+        for own, said in judged:
+            for one in made:
+                for score in {**one[0], **one[1]} if all(one is not o for o in own) else ():
+                    if score.taught and _is_allied(said, one, score):
                         return self._lines.get(score, "")
         return ""
 
 
-def _is_allied(judged: tuple[Pulls, Wanted], made: tuple[Pulls, Wanted], score: Score) -> bool:
+def _both(passes: Sequence[Pass]) -> Pass:
+    """All that a player learns from, where real and made samples have a backward pass each."""
+    return _joined(pulls for pulls, _ in passes), _joined(wanted for _, wanted in passes)
+
+
+def _is_allied(judged: Pass, made: Pass, score: Score) -> bool:
     """Does the judge tell data from what is made, and does the maker want what the judge wants?"""
     data, seen = Score(score.judge), Score(score.judge, score.maker)
     if score in judged[0] or score in judged[1] or seen in made[0] or seen in made[1]:
@@ -222,7 +239,7 @@ def _is_allied(judged: tuple[Pulls, Wanted], made: tuple[Pulls, Wanted], score: 
     if all(s in judged[0] for s in (data, seen)) and score in made[0]:
         return judged[0][data] == -judged[0][seen] and made[0][score] == judged[0][seen]
     if all(s in judged[1] for s in (data, seen)) and score in made[1]:
-        return judged[1][data] != judged[1][seen] and made[1][score] == judged[1][seen]
+        return abs(judged[1][data] - judged[1][seen]) > 0 and made[1][score] == judged[1][seen]
     return False
 
 
@@ -231,6 +248,12 @@ def _one_value(target: Tensor) -> float:
     with torch.no_grad():
         low, high = (float(v) for v in torch.aminmax(target.detach().float())) if target.numel() else (0.0, 1.0)
     return low if low == high else math.nan
+
+
+def _sign_of(gradient: Tensor) -> float:
+    """1 or -1 where all of them have that sign and one value, 0 else."""
+    value = _one_value(gradient)
+    return 0.0 if math.isnan(value) or not value else math.copysign(1.0, value)
 
 
 def _joined(several: Iterable[Mapping[Score, float]]) -> dict[Score, float]:

@@ -104,11 +104,13 @@ def _skewed(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
 def _torn(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     """Are two axes of a sample joined, or one split in two, across a third one that keeps its length?
 
-    Not where that one may as well be a piece of the last axis, put last, or of the first one, put first.
+    Not where that one may as well be a piece of the last axis, put last, or of the first one, put first: unless the
+    other is cut into two equal ones, as the places of a square map are. Axes in front that stay as they are may be
+    those of heads.
     """
     if old[0] != new[0]:
         return False
-    before, after = [n for n in old[1:] if n > 1], [n for n in new[1:] if n > 1]
+    before, after = _apart([n for n in old[1:] if n > 1], [n for n in new[1:] if n > 1])
     if sorted((len(before), len(after))) != [2, 3]:
         return False
     few, many = _bounds(min(before, after, key=len)), _bounds(max(before, after, key=len))
@@ -116,7 +118,13 @@ def _torn(old: tuple[int, ...], new: tuple[int, ...]) -> bool:
     if len(kept) != 1 or few <= many:
         return False
     last, first = after[-1] == kept[0] and before[-1] % kept[0] == 0, after[0] == kept[0] and before[0] % kept[0] == 0
-    return not last and not first
+    return not (last or first) or len({n for n in after if n != kept[0]}) == 1 < len(after) - 1
+
+
+def _apart(before: list[int], after: list[int]) -> tuple[list[int], list[int]]:
+    """What is left behind the axes in front that both have."""
+    same = sum(1 for _ in itertools.takewhile(operator.truth, map(operator.eq, before, after)))
+    return before[same:], after[same:]
 
 
 def _patched(old: tuple[int, ...], new: tuple[int, ...]) -> bool:

@@ -19,17 +19,23 @@ ORTHOGONAL = ("LinalgMatrixExp", "LinalgHouseholder", "LinalgQr")
 
 
 class Telling:
-    """Asks the ``followers`` of one step at its backward passes."""
+    """Asks the ``followers`` of one step at its backward passes. ``signed``: is it known which way losses are to go?"""
 
-    def __init__(self, followers: Followers, trace: Trace) -> None:
-        self._followers, self._trace = followers, trace
+    def __init__(self, followers: Followers, trace: Trace, signed: bool = True) -> None:
+        self._followers, self._trace, self._signed = followers, trace, signed
 
     def lowers(self, loss: Tensor) -> bool:
         """Is minus a term of its right sign in it, whatever is meant?"""
-        return any(sign < 0 for sign in self._followers.signs.of(loss).values())
+        return self._signed and any(sign < 0 for sign in self._followers.signs.of(loss).values())
 
     def tell(self, at: Moment, loss: Tensor) -> None:
-        """Say which parts of a loss have the wrong sign: to their calls, or as evidence where there is none."""
+        """Say which parts of a loss have no gradient, and which the wrong sign: to their calls, or as evidence."""
+        for idle in self._followers.idle.of(loss)[:1]:
+            at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
+        if self._signed:
+            self._tell_signs(at, loss)
+
+    def _tell_signs(self, at: Moment, loss: Tensor) -> None:
         self._trace.pulled.append(pulled(self._followers.signs, loss))
         for term in self._followers.signs.wrong(loss):
             if term.call is not None:
@@ -40,8 +46,6 @@ class Telling:
                 at.emit(made(function=term.function, where=term.where, value=value, **at.tags()))
 
         self._tell_noise(at)
-        for idle in self._followers.idle.of(loss)[:1]:
-            at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
         for where in self._followers.scales.falling(loss)[:1]:
             at.emit(
                 Likelihood(function="log-scale", where=where, value=float(loss.detach().sum()), scale=True, **at.tags())
@@ -51,6 +55,8 @@ class Telling:
         found = [DrawnNoise(kind=kind, where=where, **at.tags()) for kind, where in self._followers.codes.found()]
         for one in self._followers.noise.unseen():
             found.append(DrawnNoise(kind="unseen", where=one.where, origin=one.other, **at.tags()))
+        if copied := self._followers.mixtures.copied():
+            found.append(DrawnNoise(kind="copied", where=copied, **at.tags()))
         for evidence in found[:1] or [DrawnNoise(**at.tags())]:
             at.emit(evidence)
 
