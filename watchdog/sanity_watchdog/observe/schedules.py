@@ -28,7 +28,7 @@ DIFFERENT = 8
 
 
 @dataclass
-class _Follower:
+class _Comparison:
     """One schedule beside the rates that its optimizer steps with; ``others`` set these as well."""
 
     schedule: Any
@@ -69,7 +69,7 @@ class _Track:
     interval: str = ""
     negligible: float = NEGLIGIBLE
     patience: float = 1.0
-    followers: list[_Follower] = field(default_factory=list)
+    comparisons: list[_Comparison] = field(default_factory=list)
     rate: float = 0.0
     rates: list[float] = field(default_factory=list)
     steady: bool = False
@@ -84,11 +84,11 @@ class _Track:
         self.attempts += 1
         if rate > self.largest:
             self.largest = rate
-        for follower in self.followers:
-            follower.compare(rates)
+        for one in self.comparisons:
+            one.compare(rates)
         if not abs(rate) <= self.negligible * self.largest:
             self.zeros = 0
-            self.steady = not self.followers
+            self.steady = not self.comparisons
             return False
         self.steady = False
         self.zeros += 1
@@ -117,7 +117,7 @@ class ScheduleObserver(Observer):
                 track.schedule = mine[0].scheduler
                 track.interval = mine[0].interval if run.automatic else "step"
                 track.patience = mine[0].frequency if run.automatic else 1
-                track.followers = [_Follower(s.scheduler, len(mine) > 1) for s in mine]
+                track.comparisons = [_Comparison(s.scheduler, len(mine) > 1) for s in mine]
                 if run.automatic and track.interval == "step" and type(track.schedule).__name__ in DECAYS:
                     track.negligible = DECAYED
         if not run.automatic:
@@ -208,7 +208,7 @@ class ScheduleObserver(Observer):
                 others=f.others,
             )
             for i, t in seen
-            for f in t.followers
+            for f in t.comparisons
         )
         if followed:
             at.emit(SchedulesFollowed(schedules=followed, **at.tags()))
