@@ -97,8 +97,10 @@ def test_accumulation_watches_every_micro_batch_of_a_sampled_step(monkeypatch: p
 def test_the_sanity_check_is_seen_first(monkeypatch: pytest.MonkeyPatch) -> None:
     observing(monkeypatch, Recorder)
     outcome(SanityWatchdog(fail_on=None), num_sanity_val_steps=2)
-    stages = [(e[0], e[5]) for e in Recorder.log[:4]]
+    opens, *seen = Recorder.log[:5]
+    stages = [(e[0], e[5]) for e in seen]
     order = ("validation_batch", "validation_start", "around_step", "output")
+    assert opens[0] == "validation_opens"
     assert stages == [(name, "validation") for name in order]
     assert sum(e[0] == "validation_batch" for e in Recorder.log) == 1
 

@@ -142,6 +142,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (double_softmax, LOGITS),
     (wrong_loss_input, UNLIKELY),
+    (wrong_loss_input, replace(KL, low=math.nan, high=math.nan, log_error=math.nan, sum_error=math.nan)),
     (wrong_loss_input, replace(UNLIKELY, low=-math.inf)),
     (wrong_loss_input, replace(LOGS, logs=False, low=-math.inf)),
     (double_softmax, BINARY),

@@ -250,6 +250,30 @@ def average_copied_back_after_every_step(fixed: bool) -> Run:
 
 
 @fault("WD320")
+def average_left_in_place_after_validation(fixed: bool) -> Run:
+    class Averages(Classifier):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slow = mlp().requires_grad_(False)
+            self.slow.load_state_dict(self.net.state_dict())
+
+        @torch.no_grad()
+        def on_train_batch_end(self, *_: Any) -> None:
+            for slow, fast in zip(self.slow.parameters(), self.net.parameters(), strict=True):
+                slow.lerp_(fast, 0.02)
+
+        def on_validation_start(self) -> None:
+            trained = self.net.state_dict()
+            self.trained = {n: v.clone() for n, v in trained.items()} if fixed else trained
+            self.net.load_state_dict(self.slow.state_dict())
+
+        def on_validation_end(self) -> None:
+            self.net.load_state_dict(self.trained)
+
+    return Averages(), loader(*blobs(320)), {"validation": loader(*blobs(64))}
+
+
+@fault("WD320")
 def layers_initialised_in_every_epoch(fixed: bool) -> Run:
     class Resets(Classifier):
         def on_train_epoch_start(self) -> None:

@@ -48,6 +48,37 @@ class ByItsAverage(Classifier):
                 fast.copy_(slow.lerp_(fast, 1e-3))
 
 
+class ValidatedByItsAverage(Classifier):
+    """The average is in place while the module validates; what was there before is put back from ``kept``."""
+
+    def __init__(self, kept: Callable[[nn.Module], dict[str, Tensor]] = lambda net: net.state_dict()) -> None:
+        super().__init__()
+        self.average, self.keep = copy.deepcopy(self.net).requires_grad_(False), kept
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        for slow, fast in zip(self.average.parameters(), self.net.parameters(), strict=True):
+            slow.lerp_(fast.detach(), 0.05)
+
+    def on_validation_epoch_start(self) -> None:
+        self.kept = self.keep(self.net)
+        self.net.load_state_dict(self.average.state_dict())
+
+    def on_validation_epoch_end(self) -> None:
+        self.net.load_state_dict(self.kept)
+
+
+class PutBackLater(ValidatedByItsAverage):
+    def __init__(self) -> None:
+        super().__init__(state)
+
+    def on_validation_epoch_end(self) -> None:
+        pass
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.current_epoch and not batch_idx:
+            self.net.load_state_dict(self.kept)
+
+
 class Reverted(Manual):
     def training_step(self, batch: Any, batch_idx: int) -> None:
         before = state(self.net)
@@ -118,7 +149,9 @@ def fit(module: L.LightningModule, *callbacks: L.Callback) -> SanityWatchdog:
     return dog
 
 
-@pytest.mark.parametrize("build", [InitialisedAnew, LoadedAnew, ByItsAverage, Reverted, ByItsTarget])
+@pytest.mark.parametrize(
+    "build", [InitialisedAnew, LoadedAnew, ByItsAverage, Reverted, ByItsTarget, ValidatedByItsAverage]
+)
 def test_training_that_is_taken_back_is_named_alone(build: Callable[[], L.LightningModule]) -> None:
     dog = fit(build())
     assert codes(dog) == ["WD320"]
@@ -126,7 +159,11 @@ def test_training_that_is_taken_back_is_named_alone(build: Callable[[], L.Lightn
 
 
 @pytest.mark.parametrize(
-    "build", [Classifier, Manual, TargetFollows, WoundBackOnce, Lottery, Reptile, OnTheSphere, Clipped]
+    "build",
+    [
+        *(Classifier, Manual, TargetFollows, WoundBackOnce, Lottery, Reptile, OnTheSphere, Clipped),
+        *(lambda: ValidatedByItsAverage(state), PutBackLater),
+    ],
 )
 def test_weights_that_are_moved_on_purpose_are_quiet(build: Callable[[], L.LightningModule]) -> None:
     dog = fit(build())

@@ -180,6 +180,12 @@ class StepHooks(Callback):
     # -- validation
 
     @harmless
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if self._watch is not None:
+            self._wake(trainer, adapter.logged_step(trainer))
+            self._watch.tell("validation_opens")
+
+    @harmless
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:

@@ -42,7 +42,7 @@ def wrong_divergence(seen: DivergenceLoss) -> tuple[str, str]:
             if seen.sum_error <= NORMALISED and seen.low >= 0
             else "pass log_target=True for log-probabilities",
         )
-    if not seen.log_error <= log_tolerance(seen):
+    if not math.isnan(seen.low) and not seen.log_error <= log_tolerance(seen):
         kind = "probabilities" if seen.sum_error <= SUM_ERROR + EPS.get(seen.dtype, 0.0) else "no log-probabilities"
         return (
             f"gets {kind} as its input: their logsumexp is {seen.log_error:.3g} from 0",

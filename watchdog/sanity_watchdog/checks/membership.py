@@ -45,7 +45,7 @@ def outside_optimizer(seen: Membership) -> Findings:
             seen,
             f"{len(meant)} of {seen.trainable} trainable parameters get gradients and are in no optimizer",
             severity=Severity.INFO if seen.waiting or meant[0].evaluating else None,
-            hint="give them to an optimizer in configure_optimizers, or freeze them with requires_grad_(False)",
+            hint="give them to an optimizer, or freeze them (a target, a teacher) with requires_grad_(False)",
             subjects=_largest_first(meant),
             evidence={"missing": len(meant), "trainable": seen.trainable, "elements": elements},
         )

@@ -91,10 +91,13 @@ class Boundary:
         left: norm of what the new epoch finds of the old one's change, over the norm of that change; NaN for no
             change, and where weights were pruned.
         kinship: cosine between the weights at the end of the old epoch and those with which the new one begins.
+        validated: norm of what a validation at the end of the old epoch leaves of its change, then and until the new
+            one begins (the larger of the two), over the norm of that change; NaN without one.
     """
 
     left: float
     kinship: float
+    validated: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -103,6 +103,9 @@ class Observer:
     def epoch_end(self, at: Moment) -> None:
         """A training epoch is done."""
 
+    def validation_opens(self, at: Moment) -> None:
+        """A validation loop (also the sanity check) is about to begin, before the hooks of the module around it."""
+
     def validation_start(self, at: Moment) -> None:
         """The first batch of any validation loop is about to be run (of the sanity check as well)."""
 

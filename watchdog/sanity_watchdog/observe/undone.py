@@ -39,7 +39,8 @@ class UndoneObserver(Observer):
         self._after: dict[int, tuple[dict[str, Tensor], dict[str, Tensor]]] = {}
         self._begun: dict[str, Tensor] = {}
         self._ended: dict[str, Tensor] = {}
-        self._waiting: list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Tensor]]] = []
+        self._opened: tuple[int, dict[str, Tensor]] = (-1, {})
+        self._waiting: list[tuple[dict[str, Tensor], ...]] = []
         self._steps: dict[int, list[float]] = {}
         self._boundaries: list[Boundary] = []
         self._asked = 0
@@ -72,13 +73,17 @@ class UndoneObserver(Observer):
                 self._steps.setdefault(key, []).append(_left(values["sums"]))
                 yield self._undone(at)
 
-            self._compare(at, *past, now, arrived)
+            self._ask(at, {"sums": _sums(*past, now)}, arrived)
 
     @in_samples
     def after_optimizer_step(self, at: Moment, optimizer: Optimizer) -> None:
         before = self._before.pop(id(optimizer), None)
         if before is not None:
             self._after[id(optimizer)] = before, self._samples(before)
+
+    def validation_opens(self, at: Moment) -> None:
+        if self._begun:
+            self._opened = at.batch, self._samples(self._begun)
 
     def epoch_end(self, at: Moment) -> None:
         if self._begun:
@@ -88,8 +93,8 @@ class UndoneObserver(Observer):
         if not self._ended:
             self._begun = self._samples(set(self._matrices)) if not self._asked else {}
             return
-        now = self._samples(self._begun)
-        self._waiting.append((self._begun, self._ended, now))
+        now, (last, opened) = self._samples(self._begun), self._opened
+        self._waiting.append((self._begun, self._ended, now, opened if last + 1 == at.batch else {}))
         self._asked += 1
         self._begun, self._ended = now if self._asked < BOUNDARIES else {}, {}
 
@@ -100,35 +105,42 @@ class UndoneObserver(Observer):
 
     def _ask_epochs(self, at: Moment) -> None:
         """What was copied between samples is compared in the next one."""
-        for one in self._waiting:
+        for begun, ended, now, opened in self._waiting:
 
             def arrived(values: Mapping[str, Tensor]) -> Iterator[Evidence]:
                 sums = values["sums"]
-                self._boundaries.append(Boundary(_left(sums), _kinship(sums)))
+                after = [_left(values[name]) for name in ("restored", "kept") if name in values]
+                self._boundaries.append(Boundary(_left(sums), _kinship(sums), max(after, default=math.nan)))
                 yield self._undone(at)
 
-            self._compare(at, *one, arrived)
+            asked = {"sums": _sums(begun, ended, now)}
+            if opened:
+                asked |= {"restored": _sums(begun, opened, ended), "kept": _sums(begun, opened, now)}
+            self._ask(at, asked, arrived)
         self._waiting.clear()
 
     def _samples(self, names: Mapping[str, Tensor] | set[str]) -> dict[str, Tensor]:
         return self._measuring.samples({n: p for n, p in self._matrices.items() if n in names and p.requires_grad})
 
-    @torch.no_grad()
-    def _compare(
-        self, at: Moment, old: Mapping[str, Tensor], new: Mapping[str, Tensor], now: Mapping[str, Tensor], then: Reader
-    ) -> None:
-        """Ask for the sums over what all three have."""
-        names = [n for n in now if n in old and n in new]
-        if not names:
-            return
-        a, b, c = (torch.cat([x[n] for n in names]).float() for x in (old, new, now))
-        cut = ((c == 0) & (a != 0)).float()
-        sums = torch.stack([(c - a).square(), (b - a).square(), b * c, b.square(), c.square(), cut]).sum(1)
-        at.ask({"sums": sums}, then)
+    def _ask(self, at: Moment, asked: Mapping[str, Tensor | None], then: Reader) -> None:
+        found = {name: sums for name, sums in asked.items() if sums is not None}
+        if "sums" in found:
+            at.ask(found, then)
 
     def _undone(self, at: Moment) -> Undone:
         steps = tuple(tuple(found) for found in self._steps.values())
         return Undone(**at.tags(), steps=steps, epochs=tuple(self._boundaries))
+
+
+@torch.no_grad()
+def _sums(old: Mapping[str, Tensor], new: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> Tensor | None:
+    """Over what all three have; None where that is nothing."""
+    names = [n for n in now if n in old and n in new]
+    if not names:
+        return None
+    a, b, c = (torch.cat([x[n] for n in names]).float() for x in (old, new, now))
+    cut = ((c == 0) & (a != 0)).float()
+    return torch.stack([(c - a).square(), (b - a).square(), b * c, b.square(), c.square(), cut]).sum(1)
 
 
 def _left(sums: Tensor) -> float:
