@@ -5,12 +5,27 @@ from importlib.metadata import PackageNotFoundError
 from types import SimpleNamespace
 from typing import Any
 
+import lightning as L
 import pytest
 from lightning.pytorch.utilities import CombinedLoader
 
 from sanity_watchdog import adapter
 
 from .runs import blobs, loader
+
+
+class Plain(L.LightningModule):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self.loss(batch)
+
+    def loss(self, batch: Any) -> Any:
+        return self.log("a", batch)
+
+
+class Phased(Plain):
+    def loss(self, batch: Any) -> Any:
+        return [batch for _ in range(2) if self.trainer.current_epoch > 0]
+
 
 FIRST, SECOND, THIRD = (loader(*blobs(8)) for _ in range(3))
 
@@ -27,6 +42,11 @@ FIRST, SECOND, THIRD = (loader(*blobs(8)) for _ in range(3))
 )
 def test_loaders_out_of_any_structure(given: Any, found: list[Any]) -> None:
     assert list(map(id, adapter.flat_loaders(given))) == list(map(id, found))
+
+
+@pytest.mark.parametrize(("module", "asks"), [(Plain, False), (Phased, True), (L.LightningModule, False)])
+def test_a_step_that_asks_for_the_epoch_has_phases(module: type[L.LightningModule], asks: bool) -> None:
+    assert adapter.asks_when(module()) is asks
 
 
 def test_a_package_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:

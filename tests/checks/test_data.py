@@ -49,6 +49,7 @@ TWICE = replace(IMAGES, low=0.0, high=1 / 255, mean=0.002, deviation=0.001, twic
 ZEROS = replace(IMAGES, low=0.0, high=0.0, deviation=0.0, zeros=1.0, whole=1.0, equal_rows=True)
 FLOORED = replace(IMAGES, low=0.0, high=1.0, mean=0.005, deviation=0.07, zeros=0.995, whole=1.0)
 LABEL = replace(ZEROS, operation="embedding", path="batch[1]", shape=(32,))
+ONE_HOT = replace(TABLE, low=0.0, high=1.0, zeros=0.9, whole=1.0, equal_rows=True, shape=(32, 10), path="")
 SORTED = LabelOrder(path="batch[1]", batches=tuple((16, i // 3, i // 3) for i in range(9)), classes=10)
 MIXED = LabelOrder(path="batch[1]", batches=((16, 0, 9),) * 9, classes=10)
 MADE = MadeTargets(path="cross_entropy", where="train.py:31", batches=((32, 3.0, 3.0),) * 12)
@@ -77,6 +78,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (constant_input, first(ZEROS)),
     (constant_input, first(FLOORED)),
     (constant_input, first(LABEL)),
+    (constant_input, first(ONE_HOT)),
+    (constant_input, first(replace(TABLE, equal_rows=True), generates=True)),
     (constant_input, first(ZEROS, LABEL, drawn=True)),
     (constant_input, first(replace(LABEL, shape=(32, 9)), drawn=True)),
     (constant_input, first(replace(TABLE, equal_rows=True))),
@@ -119,6 +122,8 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (constant_input, first(ZEROS, unread=("Transpose",))),
     (constant_input, first()),
     (constant_input, first(LABEL, LABEL, drawn=True)),
+    (constant_input, first(LABEL, generates=True)),
+    (constant_input, first(ONE_HOT, generates=True)),
     (constant_input, first(replace(TABLE, equal_rows=True, shape=(2, 20)))),
     (constant_input, first(replace(FLOORED, zeros=0.96))),
     (constant_input, first(replace(FLOORED, shape=(32, 12, 8, 8)))),

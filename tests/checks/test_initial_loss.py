@@ -154,6 +154,7 @@ def test_a_sum_is_an_error_unless_the_rate_is_meant_for_it() -> None:
     assert only(SUMMED).severity is Severity.ERROR
     assert only(replace(SUMMED, rate=0.1)).severity is Severity.ERROR
     assert only(replace(SUMMED, rate=0.5 / 512)).severity is Severity.INFO
+    assert only(replace(SUMMED, clipped=True)).severity is Severity.INFO
 
 
 def test_a_scale_that_is_a_choice_is_never_an_alarm() -> None:

@@ -21,6 +21,7 @@ from sanity_watchdog.evidence.membership import (
 )
 
 WEIGHT, BIAS = Member("net.0.weight", 640, True), Member("net.0.bias", 32, False)
+COPY = Member("target.0.weight", 640, True, written=True)
 STILL = Member("backbone.weight", 640, True, evaluating=True)
 LISTED = Stranger("net.layers[0].weight", (64, 20))
 MADE = Stranger("", (32, 20))
@@ -61,6 +62,8 @@ FIRING = [
     (foreign_in_optimizer, Membership(optimizers=1, trainable=4, aliases=(("embedding.weight", "head.weight"),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[2:], nested=True),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[:1]),))),
+    (without_gradient, Reached(attempts=12, elements=1100, matrices=3, without=(WEIGHT, BIAS), waits=True)),
+    (without_gradient, Reached(attempts=12, elements=1100, matrices=3, without=(COPY,))),
     (outside_optimizer, Membership(optimizers=1, trainable=4, missing=(BIAS, WEIGHT), waiting=True)),
 ]
 QUIET = [
@@ -92,6 +95,8 @@ QUIET = [
         pytest.param(12, Severity.WARNING, id="fires-large-part"),
         pytest.param(13, Severity.INFO, id="fires-small-part-is-a-note"),
         pytest.param(14, Severity.ERROR, id="fires-under-ddp"),
+        pytest.param(-3, Severity.INFO, id="fires-a-part-that-may-join-in-later-is-a-note"),
+        pytest.param(-2, Severity.INFO, id="fires-a-copy-written-by-hand-is-a-note"),
         pytest.param(-1, Severity.INFO, id="fires-missing-before-its-turn-is-a-note"),
     ],
 )

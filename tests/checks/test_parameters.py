@@ -90,6 +90,8 @@ QUIET = [
     (zeroed_parameter, seen(trace(now=PRUNED), HEALTHY)),
     (zeroed_parameter, seen(trace(start=state(zeros=0.4), now=state(8, zeros=0.6)), HEALTHY)),
     (zeroed_parameter, seen(trace(now=state(8, zeros=0.03)), HEALTHY)),
+    (zeroed_parameter, seen(trace("net.0.bias", (64,), state(shape=(64,)), replace(ZERO, attempt=0)), attempt=0)),
+    (zeroed_parameter, seen(trace(start=replace(ZERO, attempt=0), now=HALF, rise=(state(3), HALF)), HEALTHY)),
     (zeroed_parameter, seen(trace(now=CLIPPED), trace("net.2.weight", now=CLIPPED))),
     (zeroed_parameter, seen(trace(now=replace(TENTH, attempt=4000)), HEALTHY)),
     (stuck_at_zero, seen(replace(DOWN, idle=4), UP)),

@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from sanity_watchdog.alerts import Alert
+from sanity_watchdog.alerts import Alert, Severity
 from sanity_watchdog.checks import Check, Skip
 from sanity_watchdog.checks.units import dead_units, saturated_units
 from sanity_watchdog.evidence.base import Evidence
@@ -22,6 +22,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, largest=0.0, loss=0.6)),
     (saturated_units, FLAT),
     (saturated_units, SaturatedUnits(layers=(("net.py:12", "tanh", 0.77),))),
+    (dead_units, replace(SILENT, layers=(replace(DEAD, silent=64),), waits=True)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (dead_units, replace(SILENT, layers=(FEW,))),
@@ -42,6 +43,18 @@ def test_only_the_layers_over_the_limit_are_subjects() -> None:
     (found,) = dead_units(SILENT, share=0.3)
     assert isinstance(found, Alert)
     assert found.subjects == ("net.0.bias", "net.2.bias")
+
+
+def test_whole_layers_may_join_in_later() -> None:
+    whole = replace(SILENT, layers=(replace(DEAD, silent=64),), largest=0.0, loss=0.0)
+    for waits, share, severity in (
+        (True, 64, Severity.INFO),
+        (False, 64, Severity.WARNING),
+        (True, 60, Severity.WARNING),
+    ):
+        (found,) = dead_units(replace(whole, layers=(replace(DEAD, silent=share),), waits=waits))
+        assert isinstance(found, Alert)
+        assert found.severity is severity
 
 
 def test_a_layer_that_no_activation_can_have_silenced_gets_another_hint() -> None:

@@ -48,6 +48,25 @@ def cell_whose_state_begins_at_zero() -> Run:
 
 
 @healthy
+def filter_whose_state_begins_at_zero() -> Run:
+    class Filter(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Identity(), lr=0.02)
+            self.decay, self.gain = nn.Parameter(torch.tensor(0.5)), nn.Parameter(torch.tensor(0.1))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            state, error = torch.zeros(len(batch[0])).type_as(batch[0]), 0.0
+            for value in batch[0].unbind(1):
+                state = self.decay * state
+                error = error + (value - state).square().mean()
+                state = state + self.gain * (value - state)
+            return error
+
+    waves = torch.randn(640, 12).cumsum(1)
+    return Filter(), loader(waves / 3), {}
+
+
+@healthy
 def packed_sequences() -> Run:
     class Packed(nn.Module):
         def __init__(self) -> None:

@@ -207,3 +207,15 @@ def a_generator_for_labels_with_data_of_one() -> Run:
 
     x, y = blobs()
     return Generator(), loader(x[y == 3], y[y == 3]), {}
+
+
+@healthy
+def samples_by_label_where_a_batch_holds_one() -> Run:
+    class Generator(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return F.mse_loss(self.net(F.one_hot(y, 10).float()), x)
+
+    x, y = blobs(320)
+    order = torch.cat([torch.nonzero(y == k).flatten()[:16] for k in range(10)])
+    return Generator(mlp(10, 20)), loader(x[order], y[order], batch_size=16, shuffle=False), {}

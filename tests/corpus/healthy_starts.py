@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from lightning.pytorch import Callback
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Adam
 from torch.optim import lr_scheduler as lrs
 
@@ -179,3 +179,52 @@ def edges_told_by_products_of_drawn_codes() -> Run:
             return F.binary_cross_entropy_with_logits(scores, (y == y[other]).float()) + 0.01 * kl
 
     return Edges(), loader(*blobs()), {}
+
+
+def trained(net: nn.Module, x: Tensor, y: Tensor) -> nn.Module:
+    optimizer = Adam(net.parameters(), 0.01)
+    for rows in torch.arange(len(x)).repeat(20).split(64):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x[rows]), y[rows]).backward()
+        optimizer.step()
+    return net
+
+
+@healthy
+def other_classes_under_a_penalty_on_leaving_old_weights() -> Run:
+    x, y = blobs(640)
+    old = y < 5
+
+    class Second(Classifier):
+        def __init__(self) -> None:
+            super().__init__(trained(mlp(), x[old], y[old]))
+            self.kept = [p.detach().clone() for p in self.net.parameters()]
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            far = sum((p - q).square().sum() for p, q in zip(self.net.parameters(), self.kept, strict=True))
+            return super().training_step(batch, batch_idx) + 0.01 * far
+
+    return Second(), loader(x[~old], y[~old]), {}
+
+
+@healthy
+def preferences_beside_the_model_before_them() -> Run:
+    x, y = blobs(640)
+
+    class Preferred(Classifier):
+        def __init__(self) -> None:
+            super().__init__(trained(mlp(), x, y), lr=1e-4)
+            self.before = deepcopy(self.net).requires_grad_(False).eval()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, better, worse = batch
+            now, before = (net(x).log_softmax(1) for net in (self.net, self.before))
+            gain = (now - before).gather(1, torch.stack([better, worse], 1))
+            return -F.logsigmoid(0.1 * (gain[:, 0] - gain[:, 1])).mean()
+
+    return Preferred(), loader(x, y, (y + 1) % 10), {}
+
+
+@healthy
+def sum_whose_gradients_are_clipped() -> Run:
+    return Classifier(loss=nn.CrossEntropyLoss(reduction="sum")), loader(*blobs()), {"gradient_clip_val": 1.0}

@@ -101,3 +101,68 @@ def modulated_blocks_that_open_during_a_warm_up() -> Run:
             return [optimizer], [{"scheduler": warm, "interval": "step"}]
 
     return Flow(Modulated()), loader(blobs(512)[0]), {"max_steps": 60}
+
+
+class Later(Classifier):
+    """Reconstructs its input as well, but not at first."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Sequential(nn.Linear(20, 32), nn.ReLU()))
+        self.kind, self.again = nn.Linear(32, 10), mlp(32, 20, 64)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        seen = self.net(batch[0])
+        return self.joined(F.cross_entropy(self.kind(seen), batch[1]), F.mse_loss(self.again(seen), batch[0]))
+
+    def joined(self, kind: Tensor, again: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+@healthy
+def term_that_is_logged_before_it_counts() -> Run:
+    class Added(Later):
+        def joined(self, kind: Tensor, again: Tensor) -> Tensor:
+            self.log("again", again)
+            return kind + again if self.current_epoch >= 2 else kind
+
+    return Added(), loader(*blobs(512)), {"max_epochs": 4}
+
+
+@healthy
+def term_whose_factor_is_zero_at_first() -> Run:
+    class Switched(Later):
+        def joined(self, kind: Tensor, again: Tensor) -> Tensor:
+            return kind + (0.0 if self.global_step < 40 else 1.0) * again
+
+    return Switched(), loader(*blobs(512)), {"max_epochs": 4}
+
+
+@healthy
+def biases_set_to_zero_in_the_first_step() -> Run:
+    class Initialises(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.global_step == 0:
+                for layer in self.net[::2]:
+                    nn.init.zeros_(layer.bias)
+            return super().training_step(batch, batch_idx)
+
+    return Initialises(), loader(*blobs()), {}
+
+
+@healthy
+def copy_in_the_optimizer_that_is_loaded_now_and_then() -> Run:
+    class Values(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(20, 4))
+            self.target = mlp(20, 4)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, action, reward = batch
+            if self.global_step % 20 == 0:
+                self.target.load_state_dict(self.net.state_dict())
+            with torch.no_grad():
+                wanted = reward + 0.9 * self.target(x.roll(1, 0)).amax(1)
+            return F.smooth_l1_loss(self.net(x).gather(1, action[:, None]).squeeze(1), wanted)
+
+    x, action = blobs(640, k=4)
+    return Values(), loader(x, action, torch.rand(640)), {}

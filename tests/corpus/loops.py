@@ -175,6 +175,16 @@ def first_half_under_no_grad(fixed: bool) -> Run:
 
 
 @fault("WD314")
+def detached_for_more_than_the_first_steps(fixed: bool) -> Run:
+    class Warming(Halves):
+        def features(self, x: Tensor) -> Tensor:
+            seen = super().features(x)
+            return seen.detach() if (self.global_step < 10 if fixed else self.global_step >= 0) else seen
+
+    return Warming(), loader(*images()), {}
+
+
+@fault("WD314")
 def values_taken_by_data(fixed: bool) -> Run:
     class Taken(Classifier):
         def training_step(self, batch: Any, batch_idx: int) -> Any:

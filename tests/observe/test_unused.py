@@ -60,6 +60,20 @@ def returned(x: Tensor) -> Tensor:
     return x
 
 
+def tried(x: Tensor) -> Tensor:
+    try:
+        x.view(-1)
+    except RuntimeError:
+        return x.contiguous()
+    return x
+
+
+def within_a_context(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        x.abs()
+    return x
+
+
 def converted_to_itself(x: Tensor) -> Tensor:
     x.to(torch.float32)
     return x
@@ -70,7 +84,8 @@ CASES: list[tuple[Callable[[Tensor], Tensor], str]] = [
     (of_torch, "clamp"),
     (of_functions, "normalize"),
     (on_condition, "abs"),
-    *((case, "") for case in (in_place, chained, named, listed, returned, converted_to_itself)),
+    (within_a_context, "abs"),
+    *((case, "") for case in (in_place, chained, named, listed, returned, tried, converted_to_itself)),
 ]
 
 

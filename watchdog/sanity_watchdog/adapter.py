@@ -1,6 +1,7 @@
 """Reads a Lightning Trainer into a ``Run``: together with ``callback.py`` the only place that knows a Trainer."""
 
 import contextlib
+import inspect
 import os
 import platform
 import sys
@@ -9,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ RECORD = "watchdog.jsonl"
 BATCHES = "watchdog_batches"
 LIGHTNING = ("lightning", "pytorch_lightning")
 SEARCHES = ("LearningRateFinder", "BatchSizeFinder")
+FOREIGN = (*LIGHTNING, "torch")
+COUNTERS = frozenset(("current_epoch", "global_step"))
 ON_THE_WAY = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 """Methods of modules and data modules that a batch goes through between its loader and the step."""
 
@@ -139,6 +142,31 @@ def changes_batches(*owners: Any) -> bool:
     return any(str(getattr(m, "__module__", "")).partition(".")[0] not in LIGHTNING for m in methods)
 
 
+def asks_when(module: Any) -> bool:
+    """Does the user's step, or a method that it calls, ask for the number of the step or the epoch?"""
+    waiting, seen = ["training_step"], {""}
+    while waiting:
+        name = waiting.pop()
+        method: Any = getattr(type(module), name, None)
+        code = getattr(inspect.unwrap(method), "__code__", None)
+        if name in seen or code is None or str(method.__module__).partition(".")[0] in FOREIGN:
+            continue
+        seen.add(name)
+        names = set(_names(code))
+        if not COUNTERS.isdisjoint(names):
+            return True
+        waiting += names
+    return False
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Names of attributes and globals in a function's code, and in that of the functions in it."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
 def describe(
     trainer: Any, module: Any, settings: Settings, *, complete: bool, asked: str = "", batches: str = ""
 ) -> Run:
@@ -171,6 +199,7 @@ def describe(
         accumulate=accumulation[max(begun)] if begun else trainer.accumulate_grad_batches,
         accumulation=accumulation,
         thaws=thaws(trainer),
+        phased=asks_when(module),
         epoch=trainer.current_epoch,
         clip=None if not clip else (float(clip), str(trainer.gradient_clip_algorithm or "norm")),
         max_steps=trainer.max_steps,

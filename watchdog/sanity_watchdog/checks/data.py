@@ -83,6 +83,14 @@ def _empty(entry: Entry) -> str:
     return ""
 
 
+def _is_label(entry: Entry) -> bool:
+    """Is it one label per sample, as an index or one-hot?"""
+    if len(entry.shape) == 1:
+        return entry.operation == "embedding"
+    hot = entry.low == 0 and entry.high == entry.whole == 1 and len(entry.shape) == 2
+    return hot and math.isclose(entry.zeros, 1 - 1 / entry.shape[1], rel_tol=1e-3)
+
+
 @check("WD122", "constant-input", Severity.ERROR, FirstInputs)
 def constant_input(seen: FirstInputs) -> Findings:
     """What enters the model is the same for all samples, or all zero.
@@ -104,16 +112,17 @@ def constant_input(seen: FirstInputs) -> Findings:
     **When to ignore.** Where one sample is repeated on purpose.
 
     **Limits.** The first batch only; not where the step is compiled. A model with one informative input among constant
-    ones is quiet. Occupancy grids with more than two channels are never taken for an integer division. Numbers that the
-    step draws may tell samples apart where nothing but labels is looked up.
+    ones is quiet. Occupancy grids with more than two channels are never taken for an integer division. Where nothing
+    but labels enters, as indices or one-hot, numbers that the step draws may tell samples apart, and a batch may hold
+    one class where data of the batch are what a loss wants.
 
     **Sources.** Humbatova et al. 2020: preprocessing; SageMaker Debugger's AllZero rule.
     """
     if seen.unread or not seen.entries:
         yield Skip(f"the input of {seen.unread[0]} cannot be read" if seen.unread else "no input met a weight")
         return
-    if seen.drawn and all(e.operation == "embedding" and len(e.shape) == 1 for e in seen.entries):
-        yield Skip("labels alone enter, beside what the step draws")
+    if (seen.drawn or seen.generates) and all(map(_is_label, seen.entries)):
+        yield Skip("labels alone enter: samples are made for them")
         return
     if all(_empty(e) for e in seen.entries):
         worst = max(seen.entries, key=lambda e: math.prod(e.shape))

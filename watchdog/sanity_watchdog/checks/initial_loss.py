@@ -42,8 +42,9 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
     is yes). It is compared per target, without class weights, smoothing and ignored labels, for each loss call on its
     own, whatever the step returns in the end. INFO above 0.3 nats or far below, WARNING above ``tolerance`` (1.0),
     ERROR above max(3, ln k), each plus 4 standard errors of this batch. A sum over the targets that nothing divides is
-    an ERROR as well, because its gradient is as many times too large; it is INFO where plain SGD's learning rate times
-    the number of targets is at most 0.5, as it is where the rate was chosen for a sum.
+    an ERROR as well, because its gradient is as many times too large; it is INFO where the Trainer clips gradients to a
+    norm, which takes their size away, and where plain SGD's learning rate times the number of targets is at most 0.5,
+    as it is where the rate was chosen for a sum.
 
     **Why it matters.** The first steps are spent on undoing a start that is confidently wrong, and the cause (a head
     that is far too large, unscaled inputs, a sum where a mean is meant, a sign or label order) rarely heals by
@@ -68,10 +69,11 @@ def initial_loss_off(seen: FirstLoss, *, tolerance: float = HIGH) -> Findings:
 
     **Limits.** A head five times too large and a healthy one of T5 or Mamba have the same first loss; the head's own
     scale (above 1.5) is the second witness that then makes 0.3 nats an INFO. Probabilities in place of logits start
-    at ln k too: see WD102. Skipped for resumed runs and for losses that no known function computes; there
+    at ln k too: see WD102. Skipped for resumed runs, where the step subtracts stored weights from a matrix that trains
+    (EWC, L2-SP), which is a sign of earlier training too, and for losses that no known function computes; there
     ``num_classes`` or ``expected_loss`` lets the step's total be judged. A single target has no standard error and no
     verdict. Of a loss written by hand only a ``log_softmax`` in it is seen: what its scores would cost with labels
-    drawn at random is then judged instead, as a WARNING at most.
+    drawn at random is then judged instead, as a WARNING at most, and not beside those of a model without a gradient.
 
     **Sources.** Karpathy, A Recipe for Training Neural Networks ("verify loss @ init"). The limits were measured on
     336 first batches of 158 architectures trained from scratch.
@@ -149,13 +151,13 @@ def _alert(seen: FirstLoss, severity: Severity, message: str, hint: str) -> Aler
 
 def _summed(seen: FirstLoss) -> Alert:
     total = seen.reported if seen.reduction == "sum" else seen.seen * seen.targets
-    meant = seen.rate * seen.targets <= MEAN_RATE
+    meant = seen.clipped or seen.rate * seen.targets <= MEAN_RATE
     return _alert(
         seen,
         Severity.INFO if meant else Severity.ERROR,
         f"first loss {total:.4g} is a sum over {seen.targets:,} targets; "
         f"{seen.seen:.4g} each, expected {seen.expected:.3f} ({seen.name})",
-        "none needed if the learning rate is meant for a sum"
+        "none needed if the learning rate, or what gradients are clipped to, is meant for a sum"
         if meant
         else 'use reduction="mean", or divide by the number of targets',
     )

@@ -1,7 +1,7 @@
 """Membership: module, optimizer and loss have to agree on what is trained."""
 
 from ..alerts import Severity
-from ..evidence.membership import Frozen, LossLeaves, Member, Membership, Reached, Stranger
+from ..evidence.membership import Frozen, LossLeaves, Membership, Reached, Stranger
 from .check import Findings, Skip, check
 
 LARGE_SHARE = 0.25
@@ -46,13 +46,9 @@ def outside_optimizer(seen: Membership) -> Findings:
             f"{len(meant)} of {seen.trainable} trainable parameters get gradients and are in no optimizer",
             severity=Severity.INFO if seen.waiting or meant[0].evaluating else None,
             hint="give them to an optimizer, or freeze them (a target, a teacher) with requires_grad_(False)",
-            subjects=_largest_first(meant),
+            subjects=[m.name for m in sorted(meant, key=lambda m: -m.numel)],
             evidence={"missing": len(meant), "trainable": seen.trainable, "elements": elements},
         )
-
-
-def _largest_first(members: list[Member]) -> list[str]:
-    return [m.name for m in sorted(members, key=lambda m: -m.numel)]
 
 
 @check("WD312", "foreign-in-optimizer", Severity.ERROR, Membership)
@@ -203,7 +199,9 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
 
     Remove the part, freeze it, or under DDP use ``strategy="ddp_find_unused_parameters_true"``.
 
-    **When to ignore.** Poolers without a loss, a part that joins in later. A teacher in eval mode is only noted.
+    **When to ignore.** Poolers without a loss, a part that joins in later; where the step asks for its number or the
+    epoch's, that is only noted until the run ends. Teachers in eval mode, and copies that are written to by hand
+    (``load_state_dict``, ``copy_``), are only noted too.
 
     **Limits.** The presence of a gradient is judged, not its size. Parts used in fewer than one of twelve steps escape
     or are named too early; the alert clears when the gradient comes.
@@ -212,7 +210,7 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     """
     if not seen.without:
         return
-    training = [m for m in seen.without if not m.evaluating]  # teachers in eval mode wait on purpose
+    training = [m for m in seen.without if not (m.evaluating or m.written)]  # teachers wait on purpose
     elements, idle = (sum(m.numel for m in members) for members in (seen.without, training))
     matrices = sum(m.matrix for m in training)
     large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1) or bool(seen.left_out)
@@ -221,7 +219,7 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
         seen,
         f"no gradient in {seen.attempts:,} steps for {len(seen.without)} {noun}, {part:.0%} of the elements"
         + ("; DDP will stop" if seen.fatal else ""),
-        severity=Severity.ERROR if seen.fatal else Severity.WARNING if large else Severity.INFO,
+        severity=Severity.ERROR if seen.fatal else Severity.WARNING if large and not seen.waits else Severity.INFO,
         hint=f"add to the loss of training_step: {seen.left_out}"
         if seen.left_out
         else 'freeze or remove them, or use strategy="ddp_find_unused_parameters_true"'

@@ -105,6 +105,8 @@ def zeroed_parameter(seen: Parameters, *, share: float = ZEROED_SHARE, fall: flo
 def _is_gone(trace: Trace) -> bool:
     if trace.pruned and not trace.matrix:  # small next to the weights, biases are the first to go
         return False
+    if trace.now.attempt == 0 and not trace.matrix:  # hooks and the first step may initialise it
+        return False
     return trace.now.largest == 0 and max(trace.start.largest, trace.fall[0].largest) > 0
 
 
@@ -118,8 +120,8 @@ def _risen(trace: Trace) -> float:
 
 def _has_hole(trace: Trace, share: float) -> bool:
     before, after = trace.rise
-    if not trace.matrix or trace.masked or trace.pruned or before.zeros > NO_ZEROS:
-        return False
+    if not trace.matrix or trace.masked or trace.pruned or max(before.zeros, trace.start.zeros) > NO_ZEROS:
+        return False  # what began at zero keeps the zeros that no gradient reaches, and samples meet them unevenly
     error = math.sqrt(after.zeros * (1 - after.zeros) / max(trace.seen, 1))
     if after.zeros - before.zeros < max(share, 4 * error) or trace.now.zeros < share / 2:
         return False

@@ -69,7 +69,7 @@ def unused_result(seen: UnusedResult) -> Findings:
     **When to ignore.** Where the call is made for its time alone, as in a measurement.
 
     **Limits.** Results that are given a name and never used are not seen, nor those of modules and of functions of
-    your own. The first step only; not where the step is compiled.
+    your own. Within ``try`` a call may be made for what it raises. The first step only; not where the step is compiled.
 
     **Sources.** PyTorch documentation: in-place operations end with an underscore.
     """

@@ -38,7 +38,8 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
     be silent by chance; the limit lies three standard deviations of such a draw above that (69 % of 64 units). Where no
     activation lies between a layer and the loss, some outputs may be masked or not chosen; there all must be silent.
     Where no parameter of the optimizer has a gradient, the cause lies behind the last layer, and no ReLU is accused;
-    not judged where the loss is 0 because the last layer and all targets so far are.
+    not judged where the loss is 0 because the last layer and all targets so far are. Whole layers are only noted where
+    the step asks for its number or the epoch's: what they compute may count later.
 
     **Why it matters.** A ReLU unit that is never positive gets no gradient and cannot come back. The network is smaller
     than it looks; if a whole layer is dead nothing before it learns.
@@ -82,7 +83,9 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
             message = message[:80] + f" (limit {_limit(worst, share):.0%})"
             hint = BARE if worst.bare else SILENCED
         names = [layer.name for layer in layers] if seen.largest != 0 else []
-        yield dead_units.alert(seen, message, hint=hint, subjects=names, evidence=evidence)
+        waits = seen.waits and all(layer.share == 1 for layer in layers)
+        severity = Severity.INFO if waits else None
+        yield dead_units.alert(seen, message, hint=hint, subjects=names, evidence=evidence, severity=severity)
 
 
 def _without_any(seen: SilentUnits) -> str:

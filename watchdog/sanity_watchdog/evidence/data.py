@@ -66,11 +66,13 @@ class FirstInputs(Evidence):
     Attributes:
         entries: what entered, in order. unread: layers whose input could not be read.
         drawn: did the step draw numbers of its own?
+        generates: does a loss want several real numbers of each sample that are the batch's own?
     """
 
     entries: tuple[Entry, ...]
     unread: tuple[str, ...] = ()
     drawn: bool = False
+    generates: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,8 +33,9 @@ class FirstLoss(Evidence):
         undivided: does the value enter the step's loss as a sum over its targets?
         in_bits: is the step's loss this value divided by ln 2?
         rate: learning rate where the optimizer's steps grow with the loss, else NaN.
+        clipped: does the Trainer clip gradients to a norm?
         head: parameter that made the scores. head_scale: rms of its weights times the square root of its inputs.
-        resumed: does the run continue from a checkpoint?
+        resumed: does the run continue from a checkpoint, or hold on to what it had learnt before?
     """
 
     kind: str
@@ -62,6 +63,7 @@ class FirstLoss(Evidence):
     undivided: bool = False
     in_bits: bool = False
     rate: float = math.nan
+    clipped: bool = False
     head: str = ""
     head_scale: float = math.nan
     resumed: bool = False

@@ -13,13 +13,15 @@ class Member:
         name: its first name.
         numel: number of elements.
         matrix: has it two dimensions or more?
-        evaluating: is the module that registered it in eval mode?
+        evaluating: is the module that registered it in eval mode? written: has anything been written to it since the
+            first batch?
     """
 
     name: str
     numel: int
     matrix: bool
     evaluating: bool = False
+    written: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class Reached(Evidence):
         without: those that never had a gradient.
         fatal: would DistributedDataParallel stop because of them?
         left_out: function and line of a loss of theirs that the first step computed and did not return.
+        waits: does the step ask for its number or the epoch's, so that they may join in later in this run?
     """
 
     attempts: int
@@ -130,6 +133,7 @@ class Reached(Evidence):
     without: tuple[Member, ...] = ()
     fatal: bool = False
     left_out: str = ""
+    waits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,6 +40,7 @@ class SilentUnits(Evidence):
         faintest: the smallest, above 0, of the largest gradients of the layers' biases there, NaN where not measured.
         loss: the loss of that sample, NaN where it was not seen.
         head: largest weight of the last matrix there, NaN where it was not measured.
+        waits: does the step ask for its number or the epoch's, so that layers may join in later?
     """
 
     layers: tuple[SilentLayer, ...]
@@ -49,6 +50,7 @@ class SilentUnits(Evidence):
     faintest: float = math.nan
     loss: float = math.nan
     head: float = math.nan
+    waits: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

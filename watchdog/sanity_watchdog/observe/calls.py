@@ -154,7 +154,8 @@ class Trace:
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
         probed: did data that want a gradient themselves, such as perturbed copies, meet parameters?
-        distils: did a network's own answers weigh log-probabilities?
+        distils: did a network's own answers weigh log-probabilities, or did it give some without a gradient?
+        holds_on: was something stored subtracted from a matrix that trains, as a penalty on leaving old weights does?
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
@@ -182,6 +183,7 @@ class Trace:
     drawn_at: str = ""
     probed: bool = False
     distils: bool = False
+    holds_on: bool = False
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     unused: tuple[str, str, bool] | None = None

@@ -1,7 +1,8 @@
 """Looks at the data: what enters the model first, whether batches repeat, what the loaders promise."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,10 +87,14 @@ class Data(FirstLossObserver):
         places = [*trace.frontier[: inputs.WIDEST], *trace.joined[: inputs.WIDEST]]
         samples = Samples(at.data, loaders.drawn(at.run.loaders, at.run.changes_batches))
         entering, unread = inputs.entering(places, elements(at.data), samples, consumers)
-        self._first_inputs(at, entering, unread, bool(trace.drawn_at))
+        given = {id(e.tensor) for e in elements(at.data)}
+        wanted = [c.target for c in trace.calls if id(c.target) in given]
+        generates = any(t.ndim > 1 and t.is_floating_point() and t[0].numel() > 1 for t in wanted)
+        found = partial(FirstInputs, unread=tuple(unread), drawn=bool(trace.drawn_at), generates=generates)
+        self._first_inputs(at, entering, found)
         self._leak(at, trace, entering)
 
-    def _first_inputs(self, at: Moment, entering: list[Entering], unread: list[str], drawn: bool) -> None:
+    def _first_inputs(self, at: Moment, entering: list[Entering], made: Callable[..., FirstInputs]) -> None:
         with _plain_numbers(at):
             found = [e.measure() for e in entering]
         tags = at.tags()
@@ -99,7 +104,7 @@ class Data(FirstLossObserver):
             for i, one in enumerate(entering):
                 mine = {k.partition("/")[2]: v for k, v in values.items() if k.partition("/")[0] == str(i)}
                 entries.append(one.entry(mine))
-            yield FirstInputs(entries=tuple(entries), unread=tuple(unread), drawn=drawn, **tags)
+            yield made(entries=tuple(entries), **tags)
 
         at.ask({f"{i}/{name}": value for i, one in enumerate(found) for name, value in one.items()}, then)
 

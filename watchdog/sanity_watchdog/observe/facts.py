@@ -110,13 +110,6 @@ def joins_sigmoids(name: str, facts: Sequence[Fact]) -> bool:
     return name in ("cat", "stack") and all(getattr(f.origin, "name", "") == "sigmoid" for f in facts)
 
 
-def answers_weigh(inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
-    """Do answers of a network, without a gradient, weigh log-probabilities that have one, as a teacher's do?"""
-    pairs = list(zip(inputs, facts, strict=True))
-    scores = next((t for t, f in pairs if f.logs and t.requires_grad), None)
-    return scores is not None and any(f.made and t.shape == scores.shape for t, f in pairs if not t.requires_grad)
-
-
 def keeps_length(name: str, inputs: Sequence[Tensor], facts: Sequence[Fact]) -> bool:
     """Is this a view of unit vectors, or all of them times one number?"""
     if name in VIEWS:

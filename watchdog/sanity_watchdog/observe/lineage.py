@@ -15,13 +15,15 @@ from .batches import Samples
 from .calls import Frontier, LossCall, Trace, tensors_of
 from .detachment import note_cut
 from .dropped import note_dropout
-from .facts import NOTHING, Fact, TensorFacts, answers_weigh, divides_by_norm, joins_sigmoids, keeps_length, softened
+from .earlier import note_earlier
+from .facts import NOTHING, Fact, TensorFacts, divides_by_norm, joins_sigmoids, keeps_length, softened
 from .followers import Followers
 from .loaders import Drawn, drawn
-from .observer import is_plain
+from .observer import is_plain, writes
 from .obstacles import saved_tensor_hooks
 from .operation import Operation
 from .operations import (
+    AS_ANOTHER,
     CELLS,
     CONVOLUTIONS,
     DRAWS,
@@ -51,11 +53,6 @@ from .unused import follow_unused
 
 UNKNOWN, ANY = -1, -2
 """In place of a version: of unknown origin; known whatever is written to it."""
-
-
-def _version(tensor: Tensor) -> int:
-    """How often it, or what it shares its memory with, was written to."""
-    return 0 if tensor.is_inference() else tensor._version
 
 
 class Lineage:
@@ -121,7 +118,7 @@ class Lineage:
         if name == "backward" and args and self._followers is not None:
             self._followers.rivals.passed(args[0], kwargs.get("gradient", args[1] if len(args) > 1 else None))
         if name in SILENT:
-            if name.endswith("_like") and isinstance(out, Tensor):
+            if isinstance(out, Tensor) and (name.endswith("_like") or name.startswith("new_")):
                 self._put_known(out, True)
                 if name == "randn_like" and self._followers is not None:
                     self._followers.noise.drawn(out)
@@ -169,7 +166,7 @@ class Lineage:
             self._pass_on(out._base, inputs)
         if self._followers is not None:
             note_cut(self._trace, op)
-        data = any(f.data for f in facts)
+        data = any(f.data for f in (facts[:1] if name in AS_ANOTHER else facts))
         made = any(f.made for f in facts) or any(isinstance(t, torch.nn.Parameter) for t in inputs)
         if out.is_nested or any(t.is_nested for t in inputs):  # some cannot even be asked for their sizes
             self._facts.put(out, Fact(data=data, made=made))
@@ -180,7 +177,7 @@ class Lineage:
         if self._followers is not None:
             note_dropout(self._trace, op, first.is_raw)
             self._followers.follow(op)
-        self._trace.distils |= name == "mul" and answers_weigh(inputs, facts)
+        note_earlier(self._trace, op, facts)
         if data and len(self._trace.suspects) < MOST_SUSPECTS:
             self._trace.suspects += suspects(op, self._samples)
         if data:
@@ -232,14 +229,14 @@ class Lineage:
             self._facts.put(out, fact)
 
     def _put_known(self, tensor: Tensor, known: bool) -> None:
-        self._trace.known.put(tensor, _version(tensor) if known else UNKNOWN)
+        self._trace.known.put(tensor, writes(tensor) if known else UNKNOWN)
 
     def _is_known(self, tensor: Tensor, written: bool = False) -> bool:
         """Nothing but what is ``known`` is in it; ``written``: by the operation at hand, and by no other since."""
         version = self._trace.known.get(tensor)
         if isinstance(tensor, torch.nn.Parameter) or version == ANY:
             return True
-        return version not in (None, UNKNOWN) and version == _version(tensor) - written
+        return version not in (None, UNKNOWN) and version == writes(tensor) - written
 
     def _written(self, args: tuple[Any, ...]) -> None:
         """``target[places] = value``: data without a gradient leave no trace of it in the graph."""

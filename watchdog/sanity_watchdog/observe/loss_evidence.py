@@ -171,6 +171,7 @@ def first_loss(facts: Facts, values: Values, tags: Tags) -> FirstLoss | None:
         undivided=summed or by_hand,
         in_bits=facts.reduction == "mean" and abs(factor / BITS - 1) < FACTOR,
         rate=facts.rate,
+        clipped=facts.clipped,
         head=facts.head,
         head_scale=values.get("head_scale", math.nan),
         resumed=facts.resumed,

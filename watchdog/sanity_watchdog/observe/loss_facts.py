@@ -12,8 +12,10 @@ from . import alignments
 from .axes import crossed, repeated
 from .bounded import class_axis
 from .calls import LossCall
+from .hyperparameters import minimises, rate_that_scales
 from .loss_kinds import KINDS, LABELS
 from .objective import enters_as_sum, may_be_weighed
+from .run import Run
 
 FACTOR = 1e-3
 """Relative; two float32 results of the same numbers differ by less."""
@@ -46,6 +48,7 @@ class Facts:
     first: bool = False
     as_sum: bool = False
     rate: float = math.nan
+    clipped: bool = False
     minimises: bool = True
     head: str = ""
     whole_samples: bool = False
@@ -86,6 +89,16 @@ class Facts:
     def negated(self, values: Values) -> bool:
         """Is the step's loss minus this call's value, for an optimizer that minimises?"""
         return self.flipped or (self.minimises and abs(factor_of(values) + 1) < FACTOR)
+
+
+def of_run(run: Run) -> dict[str, Any]:
+    """Facts that are the same for all calls."""
+    return {
+        "rate": rate_that_scales(run.optimizers),
+        "clipped": run.clip is not None and run.clip[1] == "norm",
+        "minimises": minimises(run.optimizers),
+        "resumed": run.resumed,
+    }
 
 
 def factor_of(values: Values) -> float:

@@ -20,14 +20,14 @@ from .bounded import Numbers, class_axis
 from .calls import LossCall, Trace, tensors_of
 from .detachment import NO_HISTORY, note_detached
 from .distributions import likelihoods
-from .hyperparameters import minimises, rate_that_scales
+from .hyperparameters import minimises
 from .intercept import FollowingMode, Interception, anything_compiled, entry_points
 from .label_ledger import LabelLedger
 from .labels import asserts_later
 from .leaves import seeks_input
 from .lineage import Lineage
 from .loss_evidence import evidence_of, first_loss, opening, target_range
-from .loss_facts import Facts
+from .loss_facts import Facts, of_run
 from .loss_kinds import DISTANCES
 from .loss_statistics import head_scale, labels, measure, scores_alone
 from .moment import Moment
@@ -217,6 +217,7 @@ class LossCalls(Observer):
             if loss is not None and len(pending) == 1 and is_plain(loss) and loss.numel() == 1:
                 numbers["objective"] = loss.detach()
             facts = self._facts(call, loss, at.run, first and call.step == 0)
+            facts.resumed |= trace is not None and trace.holds_on
             self._send(at, facts, numbers, i == main and first)
         if first and pending and not any("seen" in numbers for _, numbers in pending):
             reason = f"{pending[main][0].name} has no expected first value"
@@ -225,16 +226,8 @@ class LossCalls(Observer):
             self._ask_returned(at, loss)
 
     def _facts(self, call: LossCall, loss: Tensor | None, run: Run, first: bool) -> Facts:
-        return Facts.of(
-            call,
-            loss,
-            first=first,
-            rate=rate_that_scales(run.optimizers),
-            minimises=minimises(run.optimizers),
-            head=self._names.get(id(call.head), ""),
-            whole_samples=self._is_whole_sample(call),
-            resumed=run.resumed,
-        )
+        head, whole = self._names.get(id(call.head), ""), self._is_whole_sample(call)
+        return Facts.of(call, loss, first=first, head=head, whole_samples=whole, **of_run(run))
 
     def _is_whole_sample(self, call: LossCall) -> bool:
         """Is there one label per sample of the batch, and no vocabulary in the model?"""

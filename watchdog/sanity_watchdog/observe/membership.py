@@ -17,7 +17,7 @@ from .leaves import homes, leaves
 from .left_out import left_out
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer, in_samples, is_plain, loss_of
+from .observer import Observer, in_samples, is_plain, loss_of, writes
 from .run import Run
 from .sharding import local
 from .sharing import Sharing
@@ -55,6 +55,7 @@ class MembershipObserver(Observer):
         self._sharing = Sharing()
         self._left_out: dict[int, str] = {}
         self._held_at_start: set[int] = set()
+        self._writes: dict[int, int] = {}
 
     def start(self, run: Run, at: Moment) -> None:
         if run.strategy.startswith(SHARDED):
@@ -65,6 +66,11 @@ class MembershipObserver(Observer):
         self._shards = {plain_name(n): p for n, p in run.module.named_parameters() if local(p) is not p}
         self._held_at_start = _held(run)
         self._frozen_at_start = {plain_name(n) for n, p in run.module.named_parameters() if not p.requires_grad}
+
+    @in_samples
+    def batch(self, at: Moment, batch: Any) -> None:
+        if self._run is not None and not self._writes:  # what hooks initialise is initialised
+            self._writes = {key: writes(p) for key, p in self._waiting.items()}
 
     def output(self, at: Moment, output: Any) -> None:
         run, loss = self._run, loss_of(output)
@@ -137,7 +143,7 @@ class MembershipObserver(Observer):
             at.emit(self._membership(at, run, ended=True))
         if not self._graphs:
             at.emit(Unseen(**at.tags(), codes=("WD313", "WD315"), reason="backward was called directly"))
-        at.emit(self._reached(at, run, SHORT))
+        at.emit(self._reached(at, run, SHORT, ended=True))
 
     def _note(self, at: Moment) -> None:
         """Remember who has a gradient now."""
@@ -184,7 +190,7 @@ class MembershipObserver(Observer):
             shared=tuple(self._sharing.between(run.optimizers, named)),
         )
 
-    def _reached(self, at: Moment, run: Run, least: int) -> Reached:
+    def _reached(self, at: Moment, run: Run, least: int, ended: bool = False) -> Reached:
         held = _held(run)
         steps: dict[int, int] = {}
         for optimizer in run.optimizers:
@@ -199,8 +205,9 @@ class MembershipObserver(Observer):
             attempts=min((self._attempts.get(id(o), 0) for o in run.optimizers), default=0),
             elements=sum(p.numel() for p in named.values()),
             matrices=sum(p.ndim > 1 for p in named.values()),
-            without=tuple(_member(n, named[n], owners.get(n)) for n in without),
+            without=tuple(_member(n, p := named[n], owners.get(n), self._writes.get(id(p))) for n in without),
             fatal=fatal,
+            waits=run.phased and not ended,
             left_out=next((self._left_out[key] for n in without if (key := id(named[n])) in self._left_out), ""),
         )
 
@@ -268,8 +275,9 @@ def _aliases(named: dict[str, Tensor]) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _member(name: str, parameter: Tensor, owner: nn.Module | None) -> Member:
-    return Member(name, parameter.numel(), parameter.ndim > 1, owner is not None and not owner.training)
+def _member(name: str, parameter: Tensor, owner: nn.Module | None, before: int | None = None) -> Member:
+    written = before is not None and writes(parameter) != before
+    return Member(name, parameter.numel(), parameter.ndim > 1, owner is not None and not owner.training, written)
 
 
 def _tensors(run: Run) -> Iterator[tuple[int, Tensor]]:

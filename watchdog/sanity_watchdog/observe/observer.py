@@ -133,6 +133,11 @@ MOMENTS = tuple(n for n in vars(Observer) if not n.startswith("_") and n not in 
 """Names of the moments that observers are told of."""
 
 
+def writes(tensor: Tensor) -> int:
+    """How often it, or what it shares its memory with, was written to."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def is_plain(tensor: Any) -> bool:
     """May the values of this be looked at?
 

@@ -59,7 +59,10 @@ READS = frozenset((
 SILENT = frozenset((
     "size", "dim", "numel", "shape", "device", "dtype", "layout", "requires_grad", "is_leaf", "grad_fn", "grad",
     "ndim", "is_cuda", "is_sparse", "stride", "data_ptr", "ndimension", "retain_grad", "zeros_like",
-    "ones_like", "empty_like", "full_like", "rand_like", "randn_like",
+    "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones", "new_empty", "new_full",
+))
+AS_ANOTHER = frozenset((
+    "type_as", "to", "expand_as", "view_as", "reshape_as",
 ))
 FROM_HOST = frozenset((
     "tensor", "as_tensor", "asarray", "from_numpy", "frombuffer", "from_file", "from_dlpack", "new_tensor", "Tensor",

@@ -44,6 +44,7 @@ class Run:
         accumulate: batches per optimizer step, at first.
         accumulation: the same from each of these epochs on, where it changes.
         thaws: is there a callback that freezes parameters at first and gives them to the optimizers later?
+        phased: does the step ask for the number of the step or the epoch, as one does whose parts join in later?
         epoch: in which the fit begins.
         clip: ``(value, algorithm)`` or None.
         max_steps, max_epochs: limits of the fit, -1 for none.
@@ -76,6 +77,7 @@ class Run:
     accumulate: int = 1
     accumulation: Mapping[int, int] = field(default_factory=dict)
     thaws: bool = False
+    phased: bool = False
     epoch: int = 0
     clip: tuple[float, str] | None = None
     max_steps: int = -1

@@ -156,7 +156,7 @@ class UnitWatch(Observer):
         layers.sort(key=lambda layer: -layer.share)
         largest, faintest = float(values.get("largest", math.nan)), float(values.get("faintest", math.nan))
         loss, head = float(values.get("loss", math.nan)), float(values.get("head", math.nan))
-        made = partial(SilentUnits, largest=largest, faintest=faintest, loss=loss, head=head)
+        made = partial(SilentUnits, largest=largest, faintest=faintest, loss=loss, head=head, waits=at.run.phased)
         yield made(layers=tuple(layers), samples=samples, measured=len(names), **at.tags())
 
 

@@ -3,6 +3,7 @@
 import dis
 import os
 import sys
+from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
 from types import CodeType
@@ -52,7 +53,22 @@ def _is_mistaken(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _dropping(code: CodeType) -> frozenset[int]:
-    """Places in the code whose result the next instruction drops; a call stands at its end while a function runs."""
+    """Places in the code whose result the next instruction drops; a call stands at its end while a function runs.
+
+    Not within ``try``: there a call may be made for what it raises.
+    """
     steps = list(dis.get_instructions(code))
     dropped = (range(a.offset, b.offset, 2) for a, b in pairwise(steps) if b.opname == "POP_TOP")
-    return frozenset(place for places in dropped for place in places)
+    return frozenset(place for places in dropped for place in places).difference(_tried(code, steps))
+
+
+def _tried(code: CodeType, steps: list[dis.Instruction]) -> Iterator[int]:
+    """Places inside of ``try``; ``with`` is none."""
+    after = {a.offset: (a.opname, b.opname) for a, b in pairwise(steps)}
+    for entry in getattr(dis.Bytecode(code), "exception_entries", ()):  # from Python 3.11 on
+        first, second = after.get(entry.target, ("", ""))
+        if first == "PUSH_EXC_INFO" and second != "WITH_EXCEPT_START":
+            yield from range(entry.start, entry.end, 2)
+    for step in steps:
+        if step.opname == "SETUP_FINALLY":  # before
+            yield from range(step.offset, step.argval, 2)
