@@ -66,3 +66,26 @@ def penalty_on_dropped_states() -> Run:
             return self.loss(scores, batch[1]) + 1e-3 * dropped.square().mean()
 
     return Penalised(), loader(*blobs()), {}
+
+
+@healthy
+def frames_before_dropped_in_every_mode() -> Run:
+    class Frames(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(8, 24))
+            self.cell, self.out = nn.GRUCell(24, 24), nn.Linear(24, 8)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            frames = batch[0]
+            state, before, error = frames.new_zeros(len(frames), 24), torch.zeros_like(frames[:, 0]), 0.0
+            for frame in frames.unbind(1):
+                seen = F.dropout(self.net(before).relu(), 0.5, training=True)
+                state, before = self.cell(seen, state), frame
+                error = error + F.l1_loss(self.out(state), frame)
+            return error
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("error", self.training_step(batch, batch_idx))
+
+    frames = torch.sin(torch.arange(6.0)[:, None] + torch.rand(320, 1, 8) * 6)
+    return Frames(), loader(frames), {"validation": loader(frames[:64])}

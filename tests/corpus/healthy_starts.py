@@ -228,3 +228,41 @@ def preferences_beside_the_model_before_them() -> Run:
 @healthy
 def sum_whose_gradients_are_clipped() -> Run:
     return Classifier(loss=nn.CrossEntropyLoss(reduction="sum")), loader(*blobs()), {"gradient_clip_val": 1.0}
+
+
+@healthy
+def images_whose_gradients_match_in_networks_drawn_anew() -> Run:
+    class Condensed(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Identity(), lr=0.02)
+            self.images = nn.Parameter(torch.randn(20, 20))
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            net = mlp()
+            wanted = torch.autograd.grad(self.loss(net(batch[0]), batch[1]), net.parameters())
+            labels = torch.arange(10).repeat(2)
+            made = torch.autograd.grad(self.loss(net(self.images), labels), net.parameters(), create_graph=True)
+            pairs = zip(wanted, made, strict=True)
+            return sum(1 - F.cosine_similarity(a.flatten(), b.flatten(), dim=0) for a, b in pairs)
+
+    return Condensed(), loader(*blobs()), {}
+
+
+@healthy
+def halves_that_hand_features_and_gradients_over() -> Run:
+    class Halves(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Linear(20, 32))
+            self.automatic_optimization = False
+            self.server = nn.Linear(32, 10)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            features = self.net(batch[0]).relu()
+            given = features.detach().requires_grad_()
+            optimizer = self.optimizers()
+            optimizer.zero_grad()
+            self.manual_backward(self.loss(self.server(given), batch[1]))
+            features.backward(given.grad)
+            optimizer.step()
+
+    return Halves(), loader(*blobs()), {}

@@ -140,8 +140,8 @@ def unregistered_module(seen: LossLeaves) -> Findings:
     not meant.
 
     **Limits.** The graph of the first loss only; reentrant checkpoints and FSDP2 hide their part. Plain tensors count
-    only where they are found in the module: inputs that require a gradient are not meant. What an optimizer holds
-    trains and is only noted, as it is in no checkpoint.
+    only where they are found in the module: inputs that require a gradient are not meant, nor are networks drawn in the
+    step whose gradients it asks for by hand. What an optimizer holds trains and is only noted, as no checkpoint has it.
 
     **Sources.** PyTorch forum, the most frequent silent fault of hand-written modules.
     """

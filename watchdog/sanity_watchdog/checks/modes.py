@@ -128,7 +128,8 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
         x = F.dropout(x, 0.5, training=self.training)    # after
         F.scaled_dot_product_attention(q, k, v, dropout_p=self.p if self.training else 0.0)
 
-    **When to ignore.** Monte Carlo dropout; a layer that was put into training mode on purpose is INFO.
+    **When to ignore.** Monte Carlo dropout, and Tacotron's pre-net; a layer that was put into training mode on purpose,
+    or a line that says ``training=True``, is INFO.
 
     **Limits.** Only the first validation batch is looked at, and nothing inside compiled code.
 

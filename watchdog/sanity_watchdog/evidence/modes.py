@@ -55,7 +55,8 @@ class DropoutCall:
         owner: class whose code called it, or the file.
         where: the caller's ``file:line``.
         attention: it is dropout inside attention, which has a probability and no flag.
-        meant: the calling module is in training mode although the model is not, as for Monte Carlo dropout.
+        meant: the calling module is in training mode although the model is not, as for Monte Carlo dropout, or the line
+            says ``training=True``.
     """
 
     function: str

@@ -153,7 +153,9 @@ class Trace:
         read: the last value with history that was read to the host.
         left: were data of the batch read to the host before the first loss call? They may come back unrecognised.
         drawn_at: the first line that drew random numbers of its own, masks of dropout and the like apart.
-        probed: did data that want a gradient themselves, such as perturbed copies, meet parameters?
+        probed: did data that want a gradient themselves, such as perturbed copies, or features that were cut off to be
+            gone back through by hand, meet parameters?
+        asked: tensors, by identity, of which the step asked for gradients by hand.
         distils: did a network's own answers weigh log-probabilities, or did it give some without a gradient?
         holds_on: was something stored subtracted from a matrix that trains, as a penalty on leaving old weights does?
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
@@ -182,6 +184,7 @@ class Trace:
     left: bool = False
     drawn_at: str = ""
     probed: bool = False
+    asked: set[int] = field(default_factory=set)
     distils: bool = False
     holds_on: bool = False
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)

@@ -1,5 +1,6 @@
 """Looks at dropout: its probabilities at the start, its calls in the first validation batch."""
 
+import linecache
 import os
 import sys
 from collections.abc import Iterable, Mapping
@@ -81,6 +82,7 @@ class _Notes(Inside):
         while caller is not None and (caller.f_code.co_filename.startswith(_SHIMS) or stands_in(caller)):
             caller = caller.f_back
         owner = None if caller is None else caller.f_locals.get("self")
+        said = caller is not None and _says_so(caller)
         if not isinstance(owner, nn.Module):
             owner = None
         self.calls.setdefault(
@@ -90,10 +92,16 @@ class _Notes(Inside):
                 rate=rate,
                 owner=function if owner is None else type(owner).__name__,
                 where=where,
-                meant=owner is not None and owner.training and id(owner) in self._registered,
+                meant=said or (owner is not None and owner.training and id(owner) in self._registered),
                 attention="attention" in function,
             ),
         )
+
+
+def _says_so(caller: FrameType) -> bool:
+    """Does the line that is being run give a flag of its own, which is not that of a module?"""
+    line = linecache.getline(caller.f_code.co_filename, caller.f_lineno)
+    return "training=True" in line.replace(" ", "")
 
 
 class _DropoutMode(Onlooker):

@@ -115,6 +115,7 @@ class Lineage:
             self._trace.drawn_at = user_line()
         if function is torch.autograd.grad and self._followers is not None:
             self._followers.penalties.asked(args, kwargs, out)
+            self._trace.asked.update(id(t) for a in (*args, *kwargs.values()) for t in tensors_of(a) if t.is_leaf)
         if name == "backward" and args and self._followers is not None:
             self._followers.rivals.passed(args[0], kwargs.get("gradient", args[1] if len(args) > 1 else None))
         if name in SILENT:
@@ -275,9 +276,9 @@ class Lineage:
     def _note_frontier(self, op: Operation, facts: list[Fact]) -> None:
         name, inputs = op.name, op.inputs
         met = [t for t, f in zip(inputs, facts, strict=True) if f.data]
-        wanting = [f for t, f in zip(inputs, facts, strict=True) if f.data and t.requires_grad]
+        wanting = [(t, f) for t, f in zip(inputs, facts, strict=True) if f.data and t.requires_grad]
         if wanting:
-            self._trace.probed |= not all(f.made for f in wanting)
+            self._trace.probed |= any(t.is_leaf or not f.made for t, f in wanting)
             late = [t for t in met if not t.requires_grad] if name in JOINS and not self._trace.calls else []
             self._trace.joined += [Frontier(op, None, user_line(), t) for t in late]
             return

@@ -249,8 +249,10 @@ def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:
     unknown = [t for t in found.tensors if id(t) not in known]
     where = homes(run.module, unknown) if unknown else {}
     strangers = []
+    by_hand = at.trace.asked if at.trace is not None else set()  # such as those of a network drawn anew in each step
     for tensor in unknown:
-        home, parameter = where.get(id(tensor)), isinstance(tensor, nn.Parameter)
+        home = where.get(id(tensor))
+        parameter = isinstance(tensor, nn.Parameter) and (home is not None or id(tensor) not in by_hand)
         if home is not None or parameter:
             path, evaluating = (home.path, home.evaluating) if home is not None else ("", False)
             strangers.append(Stranger(path, tuple(tensor.shape), parameter, id(tensor) in held, evaluating))
