@@ -51,6 +51,7 @@ PRUNED = state(5, rms=0.055, zeros=0.5, smallest=0.04)
 NAN = state(8, largest=math.nan)
 TENTH = state(5, rms=0.002)
 CLIPPED = state(5, rms=0.0055, largest=0.006, smallest=0.0001)
+BARELY = state(5, rms=0.0065, largest=0.006, smallest=0.0001, shape=(4, 4))
 STEPPED = state(5, rms=0.001, largest=0.001, smallest=0.001)
 
 DOWN = trace("lora.a", (4, 32), **ALWAYS_ZERO, idle=6)
@@ -93,6 +94,7 @@ QUIET = [
     (zeroed_parameter, seen(trace("net.0.bias", (64,), state(shape=(64,)), replace(ZERO, attempt=0)), attempt=0)),
     (zeroed_parameter, seen(trace(start=replace(ZERO, attempt=0), now=HALF, rise=(state(3), HALF)), HEALTHY)),
     (zeroed_parameter, seen(trace(now=CLIPPED), trace("net.2.weight", now=CLIPPED))),
+    (zeroed_parameter, seen(trace(now=CLIPPED), trace("net.2.weight", (4, 4), state(shape=(4, 4)), BARELY))),
     (zeroed_parameter, seen(trace(now=replace(TENTH, attempt=4000)), HEALTHY)),
     (stuck_at_zero, seen(replace(DOWN, idle=4), UP)),
     (stuck_at_zero, seen(UP, replace(UP, name="lora.1.b"), trace("lora.a", (4, 32)))),

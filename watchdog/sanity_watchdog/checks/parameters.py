@@ -1,6 +1,7 @@
 """What parameters hold: values that were lost, that never come, that are not numbers, that are all alike."""
 
 import math
+from collections.abc import Iterable
 
 from ..alerts import Severity
 from ..evidence.parameters import Parameters, Trace
@@ -23,6 +24,8 @@ FALL_ATTEMPTS = 60
 SATURATED = 0.85
 """Root mean square over largest magnitude from which on values were clipped, as a Wasserstein critic's are: to lose
 nine tenths of a norm by clipping nearly all values have to end at the bound. A uniform distribution has 0.58."""
+SAME = 1e-3
+"""Relative difference of largest values that are one bound, rounding included."""
 SPREAD = 0.5
 """Smallest over largest magnitude below which values were not all set alike, as Adam's first step from zero does."""
 STUCK_SAMPLES = 5
@@ -144,10 +147,15 @@ def _fallen(traces: tuple[Trace, ...], limit: float) -> list[Trace]:
     return [
         trace
         for optimizer, several in fallen.items()
-        if len(several) < sum(t.matrix and t.optimizer == optimizer for t in traces)
-        or not all(map(_is_clipped, several))
+        if not all(map(_is_clipped, several)) or not _have_one_bound(t for t in traces if t.optimizer == optimizer)
         for trace in several
     ]
+
+
+def _have_one_bound(traces: Iterable[Trace]) -> bool:
+    """Do the largest values of all matrices equal each other after their fall?"""
+    largest = [t.fall[1].largest for t in traces if t.matrix]
+    return math.isclose(min(largest), max(largest), rel_tol=SAME)
 
 
 def _is_clipped(trace: Trace) -> bool:
