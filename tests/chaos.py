@@ -63,6 +63,8 @@ GUARDS = frozenset(
         "_unseen.<locals>.forward",
         "_Place.__init__.<locals>.entry",
         "Recorder.__torch_dispatch__",
+        "Stack.leaving.<locals>.made.<locals>.leave",
+        "Stack.below",
     }
 )
 """What guards the rest: a few lines each that call on and catch. Nothing guards them."""

@@ -103,8 +103,8 @@ def asked_precision() -> str | None:
     """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name == "__init__" and all(name in frame.f_locals for name in ("precision", "callbacks")):
-            return str(frame.f_locals["precision"] or "")
+        if frame.f_code.co_name == "__init__" and {"precision", "callbacks"}.issubset(frame.f_code.co_varnames):
+            return str(frame.f_locals.get("precision") or "")
         frame = frame.f_back
     return None
 

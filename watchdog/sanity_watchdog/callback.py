@@ -18,7 +18,7 @@ from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
 from .sinks import default_sinks
-from .steps import StepHooks
+from .steps import LENT, StepHooks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
@@ -131,7 +131,8 @@ class SanityWatchdog(StepHooks):
 
     def __getstate__(self) -> dict[str, Any]:
         own: dict[str, Any] = {"_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping(), "_at_exit": None}
-        present = {name: value for name, value in vars(self).items() if self._places.get(name, self) is not value}
+        others = {name: value for name, value in vars(self).items() if name not in LENT}
+        present = {name: value for name, value in others.items() if self._places.get(name, self) is not value}
         return {**present, **own, "_row": None, "_places": {}}
 
     # -- life of a fit
@@ -216,7 +217,7 @@ class SanityWatchdog(StepHooks):
         self.traced = adapter.compiles_steps(trainer, pl_module)
         self._announced = self._unannounced = False
         for optimizer in watch.run.optimizers if watch is not None else ():
-            if hasattr(optimizer, "register_step_post_hook"):
+            with contextlib.suppress(AttributeError, TypeError):  # one that never called torch's own ``__init__``
                 self._hooks.append(optimizer.register_step_post_hook(self._stepped))
                 if not pl_module.automatic_optimization:
                     self._hooks.append(optimizer.register_step_pre_hook(self._about_to_step))
@@ -237,12 +238,14 @@ class SanityWatchdog(StepHooks):
         batch = adapter.batch_of(exception)
         self._wake(trainer, None if batch is None else adapter.logged_step(trainer), batch)
         stopped = isinstance(exception, SanityCheckFailed)
+        self._give_back()
         if self._watch is not None and not stopped:
             self._watch.failed(exception)
         self._finish(stopped, _failure(exception))
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self._give_back()
         if stage == "fit":
             self._wake(trainer)
             self._finish()

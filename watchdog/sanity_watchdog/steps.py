@@ -24,6 +24,8 @@ AT_REST = (
     "on_train_batch_end",
 )
 """Hooks that attributes hide while a run rests."""
+LENT = ("log", "log_dict")
+"""Methods of the module that Lightning gives to every callback: they would keep it alive, and be copied with us."""
 
 
 class StepHooks(Callback):
@@ -44,6 +46,11 @@ class StepHooks(Callback):
     def _attach(self, trainer: Any, pl_module: Any) -> None:
         """The parameters are there: begin to watch."""
         raise NotImplementedError
+
+    def _give_back(self) -> None:
+        """The run is over: let go of the module."""
+        for name in LENT:
+            vars(self).pop(name, None)
 
     def _finish(self, stopped: bool = False, raised: str = "") -> None:
         """The fit is over, ``stopped`` by the policy or not, or by an exception of the user's of class ``raised``."""

@@ -19,7 +19,7 @@ class Wrapping:
 
     def __init__(self) -> None:
         self.raised: BaseException | None = None
-        self._before: list[tuple[Any, str, Any]] = []
+        self._before: list[tuple[Any, str, Any, Any, list[bool]]] = []
 
     def wrap(
         self,
@@ -29,12 +29,12 @@ class Wrapping:
         after: Callable[[Any], None] | None = None,
     ) -> None:
         """Run ``owner.name`` inside ``around()``, then hand its result to ``after``; both must not raise."""
-        method = getattr(owner, name)
+        method, live = getattr(owner, name), [True]
 
         @functools.wraps(method)
         def watched(*args: Any, **kwargs: Any) -> Any:
             tracer = trace_with(None)
-            if tracer is not None:
+            if tracer is not None or not live:
                 trace_with(tracer)
                 return method(*args, **kwargs)
             with around():
@@ -47,15 +47,18 @@ class Wrapping:
                 after(result)
             return result
 
-        self._before.append((owner, name, vars(owner).get(name, _ABSENT)))
-        setattr(owner, name, untraced(watched))
+        self._before.append((owner, name, vars(owner).get(name, _ABSENT), untraced(watched), live))
+        vars(owner)[name] = watched
 
     def undo(self) -> None:
-        """Give everything back."""
+        """Give everything back. What somebody has put over a method meanwhile stays, and calls the method alone."""
         self.raised = None
         while self._before:
-            owner, name, before = self._before.pop()
+            owner, name, before, watched, live = self._before.pop()
+            live.clear()
+            if vars(owner).get(name) is not watched:
+                continue
             if before is _ABSENT:
-                vars(owner).pop(name, None)
+                del vars(owner)[name]
             else:
-                setattr(owner, name, before)
+                vars(owner)[name] = before

@@ -113,7 +113,9 @@ class DependenceWatch(FirstLossObserver):
         ends = [f for f in trace.frontier if f.operation.out.grad_fn in behind]
         reached = [f for f in ends if f.data.numel() and f.operation.out.numel()]
         row = row_of(call, reached, samples)
-        gradients = _gradients(call.input[row.index], reached)
+        with torch.enable_grad():  # a step may go back while it is off
+            scores = call.input[row.index]
+        gradients = _gradients(scores, reached)
         found: dict[str, Any] = {"scored": _scored(call, samples)}
         with torch.no_grad():
             first = company(call, row.index, reached, gradients, samples)

@@ -21,7 +21,7 @@ from .graph import risky_operations
 from .holding import held_by
 from .moment import Moment
 from .names import named_all, parameter_owners
-from .observer import Observer, in_samples
+from .observer import Observer, in_samples, is_plain
 from .run import Run
 from .sampling import DENSE
 from .scaler import inner, unscales_itself
@@ -91,7 +91,7 @@ class GradientWatch(Observer):
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         if self._pending is not None:
             self._explain(at, self._pending, loss.grad_fn)
-        if at.sampled:  # 0 where every loss since the last step is finite, NaN otherwise
+        if at.sampled and is_plain(loss):  # 0 where every loss since the last step is finite, NaN otherwise
             flag = 0 * loss.detach().sum()
             self._loss = flag if self._loss is None or self._stepped else self._loss + flag
             self._stepped = False

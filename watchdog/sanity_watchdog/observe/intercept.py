@@ -169,4 +169,4 @@ def anything_compiled(module: nn.Module) -> bool:
     used = isinstance(backends, dict) and any(b not in (None, False) for b in backends.values())
     if frames is not None and used and compiled.any_alive(frames):
         return True
-    return any(getattr(m, "_compiled_call_impl", None) is not None or hasattr(m, "_orig_mod") for m in module.modules())
+    return any(m._compiled_call_impl is not None or "_orig_mod" in m._modules for m in module.modules())

@@ -21,6 +21,7 @@ from torch.overrides import (
 )
 
 from .calls import Marks
+from .overlapping import FUNCTIONS, newer_than
 from .replaced import Key, replaced
 from .site import on_behalf_of
 
@@ -46,7 +47,8 @@ class Onlooker(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         paths, self._paths = self._paths, None
         try:
-            super().__exit__(*error)  # type: ignore[no-untyped-call]
+            with FUNCTIONS.below(newer_than(self)):
+                super().__exit__(*error)  # type: ignore[no-untyped-call]
         finally:
             if paths is not None:
                 paths.__exit__(None, None, None)
@@ -138,5 +140,6 @@ def _unmarked(real: Callable[..., Any]) -> Callable[..., Any]:
 _CHANGED: dict[Key, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
     (torch.overrides, "has_torch_function"): _asked,
     (torch.utils, "swap_tensors"): _unmarked,
+    (TorchFunctionMode, "__exit__"): FUNCTIONS.leaving(Onlooker),
 }
 """What would tell that one of our modes is active: modules that take another path under a mode ask the first."""

@@ -14,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..evidence.portability import OperatorCall
 from .inside import Inside
 from .names import plain_name
+from .overlapping import DISPATCH, newer_than
+from .replaced import replaced
 from .site import user_line
 
 WIDE = (torch.float64, torch.complex128)
@@ -76,6 +78,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for (name, (phase, module, where), depends, wide), count in self._found.items()
         )
 
+    def __exit__(self, *error: Any) -> None:
+        with DISPATCH.below(newer_than(self)):
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
+
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record what happens inside."""
@@ -85,7 +91,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         self.active = True
         try:
-            with self:
+            with replaced(_CHANGED), self:
                 yield
         finally:
             self.active = False
@@ -146,6 +152,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if number is not None and torch.is_grad_enabled():
             self._places[number - 1] = place
         return place
+
+
+_CHANGED = {(TorchDispatchMode, "__exit__"): DISPATCH.leaving(Recorder)}
 
 
 def depends(func: Any, args: tuple[Any, ...]) -> str:

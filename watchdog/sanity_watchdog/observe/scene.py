@@ -58,7 +58,7 @@ class Scene:
         self.where = next((line_of(s.tb_frame, s.tb_lineno) for s in reversed(steps) if origin(s.tb_frame) == 0), "")
         self.module, inner = "", None
         for frame in frames:
-            owner = frame.f_locals.get("self")
+            owner = _owner(frame)
             if id(owner) in modules and owner is not model:
                 self.module, inner = modules[id(owner)], owner
         self.foreign = bool(steps) and not _raises(steps[-1]) and not NUMPY.search(str(error))
@@ -78,6 +78,13 @@ def _raises(step: TracebackType) -> bool:
     return origin(step.tb_frame) == 0 and dis.opname[code[step.tb_lasti]] == "RAISE_VARARGS"
 
 
+def _owner(frame: FrameType) -> Any:
+    """Its ``self``. Of other frames the variables are not read: what is read stays in the frame, and the one in which
+    the exception is being handled would hold that, and so the whole scene, in a cycle."""
+    code = frame.f_code
+    return frame.f_locals.get("self") if "self" in (*code.co_varnames, *code.co_freevars) else None
+
+
 def _tensors(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
     if isinstance(value, Tensor):
         yield name, value
@@ -91,7 +98,7 @@ def _at_hand(
     """Tensors that took part, as far as the frames still show them: of the innermost module's frame and those below."""
     known = {id(p): (plain_name(n), "registered") for n, p in (*model.named_parameters(), *model.named_buffers())}
     known |= {id(e.tensor): (e.path, "batch") for e in elements(batch)}
-    first = max((i for i, f in enumerate(frames) if f.f_locals.get("self") is inner), default=max(0, len(frames) - 3))
+    first = max((i for i, f in enumerate(frames) if _owner(f) is inner), default=max(0, len(frames) - 3))
     seen: set[int] = set()
     found: list[NamedTensor] = []
     own: Mapping[str, Tensor | None] = {**inner._parameters, **inner._buffers}

@@ -23,8 +23,10 @@ def measurable(tensor: Tensor | None) -> Tensor | str:
         return tensor.detach() if tensor.numel() else "empty"
     if isinstance(tensor, (UninitializedParameter, UninitializedBuffer)):
         return "lazy"
-    inner = tensor.detach()
-    inner = getattr(inner, "_local_tensor", inner)
+    inner = getattr(tensor, "_local_tensor", tensor)
+    if type(inner).__torch_dispatch__ is not Tensor.__torch_dispatch__:  # code of the user's runs whatever is done
+        return type(inner).__name__
+    inner = inner.detach()
     if inner.is_meta:
         return "meta"
     if inner.is_nested:
