@@ -64,7 +64,7 @@ GUARDS = frozenset(
         "_Place.__init__.<locals>.entry",
         "Recorder.__torch_dispatch__",
         "Stack.leaving.<locals>.made.<locals>.leave",
-        "Stack.below",
+        "Stack._making_way",
     }
 )
 """What guards the rest: a few lines each that call on and catch. Nothing guards them."""

@@ -8,6 +8,7 @@ import weakref
 from typing import Any, ClassVar
 
 import lightning as L
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -233,6 +234,14 @@ def test_a_backward_pass_while_gradients_are_switched_off() -> None:
             optimizer.step()  # type: ignore[union-attr]
 
     assert_unharmed(Off)
+
+
+def test_a_loss_that_a_number_of_numpys_scales() -> None:
+    class Scaled(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return super().training_step(batch, batch_idx) * np.float64(0.5)
+
+    assert_unharmed(Scaled)
 
 
 def test_a_module_is_not_asked_for_attributes_that_it_lacks() -> None:

@@ -168,7 +168,8 @@ class LogScales:
         if isinstance(factor, Tensor):
             sign = one_sign(factor.detach())
         else:
-            sign = (factor > 0) - (factor < 0) if isinstance(factor, (int, float)) else 0
+            number = float(factor) if isinstance(factor, (int, float)) else 0.0  # NumPy compares to what has no minus
+            sign = (number > 0) - (number < 0)
         size = self._sizes.get(one)
         if size is not None and sign > 0:
             self._sizes.put(out, (size[0], -size[1] if below else size[1]))

@@ -21,7 +21,7 @@ from torch.overrides import (
 )
 
 from .calls import Marks
-from .overlapping import FUNCTIONS, newer_than
+from .overlapping import FUNCTIONS
 from .replaced import Key, replaced
 from .site import on_behalf_of
 
@@ -47,8 +47,7 @@ class Onlooker(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         paths, self._paths = self._paths, None
         try:
-            with FUNCTIONS.below(newer_than(self)):
-                super().__exit__(*error)  # type: ignore[no-untyped-call]
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
         finally:
             if paths is not None:
                 paths.__exit__(None, None, None)

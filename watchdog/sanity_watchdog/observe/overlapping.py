@@ -1,7 +1,7 @@
 """Torch modes that are left in another order than they were entered in: torch takes off the newest, whoever leaves."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import wraps
 from typing import Any
 
@@ -21,39 +21,37 @@ class Stack:
     def __init__(self, modes: Callable[[], list[Any]], pop: Callable[[], Any], push: Callable[[Any], Any]) -> None:
         self._modes, self._pop, self._push = modes, pop, push
 
-    @contextmanager
-    def below(self, above: Callable[[list[Any]], int]) -> Iterator[None]:
-        """As many of the newest modes as ``above`` tells of all of them are off the stack for a while."""
-        taken: list[Any] = []
-        with suppress(Exception):
-            for _ in range(above(self._modes())):
-                taken.append(self._pop())
-        try:
-            yield
-        finally:
-            for mode in reversed(taken):
-                self._push(mode)
-
-    def leaving(self, mine: type) -> Callable[[Function], Function]:
-        """Makes an ``__exit__`` that leaves modes of the kind ``mine`` where they are, for modes of the user's."""
-
-        def newest(modes: list[Any]) -> int:
-            return next((i for i, mode in enumerate(reversed(modes)) if not isinstance(mode, mine)), 0)
+    def leaving(self, ours: type) -> Callable[[Function], Function]:
+        """Makes an ``__exit__`` under which modes of the kind ``ours`` and those of the user's may overlap."""
 
         def made(real: Function) -> Function:
             @wraps(real)
             def leave(mode: Any, *error: Any) -> Any:
-                with nullcontext() if isinstance(mode, mine) else self.below(newest):
+                with self._making_way(mode, ours):
                     return real(mode, *error)
 
             return leave
 
         return made
 
+    @contextmanager
+    def _making_way(self, mode: Any, ours: type) -> Iterator[None]:
+        taken: list[Any] = []
+        with suppress(Exception):
+            for _ in range(_in_the_way(self._modes(), mode, ours)):
+                taken.append(self._pop())
+        try:
+            yield
+        finally:
+            for one in reversed(taken):
+                self._push(one)
 
-def newer_than(mode: Any) -> Callable[[list[Any]], int]:
-    """How many modes have been entered after ``mode``."""
-    return lambda modes: next((i for i, one in enumerate(reversed(modes)) if one is mode), 0)
+
+def _in_the_way(modes: list[Any], mode: Any, ours: type) -> int:
+    """How many of the newest: all that came after ``mode`` where it is one of ours, else only ours."""
+    mine = isinstance(mode, ours)
+    wanted = (one is mode if mine else not isinstance(one, ours) for one in reversed(modes))
+    return next((i for i, found in enumerate(wanted) if found), 0)
 
 
 FUNCTIONS = Stack(overrides._get_current_function_mode_stack, overrides._pop_mode, overrides._push_mode)

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..evidence.portability import OperatorCall
 from .inside import Inside
 from .names import plain_name
-from .overlapping import DISPATCH, newer_than
+from .overlapping import DISPATCH
 from .replaced import replaced
 from .site import user_line
 
@@ -77,10 +77,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             OperatorCall(name, phase, module, where, count, depends, wide)
             for (name, (phase, module, where), depends, wide), count in self._found.items()
         )
-
-    def __exit__(self, *error: Any) -> None:
-        with DISPATCH.below(newer_than(self)):
-            super().__exit__(*error)  # type: ignore[no-untyped-call]
 
     @contextmanager
     def recording(self) -> Iterator[None]:
