@@ -32,7 +32,7 @@ GUARDS = frozenset(
         "SanityWatchdog.state_dict",
         "Inside.do",
         "Inside.hook.<locals>.<lambda>",
-        "Wrapping.wrap.<locals>.watched",
+        "_Watched.__call__",
         "Watch.around_step",
         "Watch.around_backward",
         "Watch.output",

@@ -1,3 +1,6 @@
+import copy
+import pickle
+from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
@@ -50,3 +53,13 @@ def test_somebody_elses_wrapper_survives() -> None:
     assert strategy.step(2) == 20
     wrapping.undo()
     assert strategy.step is theirs
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_of_the_owner_has_the_method_alone(copied: Callable[[Strategy], Strategy]) -> None:
+    strategy, notes, wrapping = Strategy(), [], Wrapping()
+    wrapping.wrap(strategy, "step", lambda: noted(notes, "a"), notes.append)
+    other = copied(strategy)
+    wrapping.undo()
+    assert other.step(1) == 2
+    assert not notes
