@@ -77,6 +77,19 @@ def test_an_attribute_is_an_alarm_only_where_it_matters(seen, severities):
     assert [a.severity for a in judge(seen, (unregistered_tensor,)).alerts] == severities
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("net.mask", 'register it: self.register_buffer("mask", …)'),
+        ("slow['net.0.weight']", "register each tensor of slow: self.register_buffer(name, …)"),
+        ("net.kept[0][1]", "register each tensor of kept: self.register_buffer(name, …)"),
+    ],
+)
+def test_the_hint_names_the_attribute(name, hint):
+    (alert,) = judge(LooseAttributes(kept=(tensor(name),)), (unregistered_tensor,)).alerts
+    assert alert.hint == hint
+
+
 def test_a_parameter_without_values_is_an_error_and_one_elsewhere_a_warning():
     elsewhere, empty = (judge(seen, (check,)).alerts[0] for check, seen in FIRING[:2])
     assert (elsewhere.severity, empty.severity) == (Severity.WARNING, Severity.ERROR)

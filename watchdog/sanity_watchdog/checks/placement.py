@@ -117,7 +117,7 @@ def unregistered_tensor(seen: LooseAttributes) -> Findings:
         yield unregistered_tensor.alert(
             seen,
             f"{_are(len(guilty))} not registered and would stay on {guilty[0].device} on {aims}"[:99],
-            hint=f'register it: self.register_buffer("{_attribute(guilty[0].name)}", …)',
+            hint=_register(guilty[0].name),
             subjects=[t.name for t in guilty],
             where=first.where,
             evidence={"targets": aims, "operation": first.operation, "shape": str(guilty[0].shape)},
@@ -126,9 +126,9 @@ def unregistered_tensor(seen: LooseAttributes) -> Findings:
         grave = bool(seen.targets) and not seen.followed
         yield unregistered_tensor.alert(
             seen,
-            f"{_are(len(rest))} neither parameters nor buffers: not moved with the model, not in checkpoints"[:99],
+            f"{_are(len(rest))} not registered: neither moved with the model nor in checkpoints",
             severity=Severity.WARNING if grave else Severity.INFO,
-            hint=f'register it: self.register_buffer("{_attribute(rest[0].name)}", …)',
+            hint=_register(rest[0].name),
             subjects=[t.name for t in rest],
             evidence={"accelerator": seen.accelerator, "shape": str(rest[0].shape)},
         )
@@ -138,5 +138,11 @@ def _are(count: int) -> str:
     return "1 tensor attribute is" if count == 1 else f"{count} tensor attributes are"
 
 
-def _attribute(name: str) -> str:
-    return name.rpartition(".")[2].partition("[")[0]
+def _register(name: str) -> str:
+    within = name.endswith("]")
+    while name.endswith("]"):
+        name = name[: name.rindex("[")]
+    attribute = name.rpartition(".")[2]
+    if within:
+        return f"register each tensor of {attribute}: self.register_buffer(name, …)"
+    return f'register it: self.register_buffer("{attribute}", …)'
