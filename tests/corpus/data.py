@@ -316,6 +316,19 @@ def pixels_divided_where_they_are_kept(fixed: bool) -> Run:
 
 
 @fault("WD127")
+def corners_in_records_divided_where_they_are_kept(fixed: bool) -> Run:
+    def take(x: Any, i: int) -> Any:
+        image, target = x[i]
+        corners = target["corners"].clone() if fixed else target["corners"]
+        corners /= 12
+        return torch.cat([image, corners])
+
+    x, y = blobs(256)
+    records = [(row[:18], {"corners": 6 + 3 * row[18:], "id": i}) for i, row in enumerate(x)]
+    return Classifier(), DataLoader(Stored(records, y, take), 32, shuffle=True), {"max_steps": 24}
+
+
+@fault("WD127")
 def squares_cut_out_where_they_are_kept(fixed: bool) -> Run:
     def take(x: Any, i: int) -> Any:
         image = x[i].copy() if fixed else x[i]

@@ -232,11 +232,11 @@ def rewritten_data(seen: StoredData) -> Findings:
 
     **When to ignore.** Where the data are meant to change from epoch to epoch.
 
-    **Limits.** Tables of two and more values a sample, lists of samples of one size, numbers in this process:
-    what persistent workers do to their copies is not seen, and what is changed as a whole between two epochs, such as
-    noise that fades, is no loading. Changes that differ from sample to sample are left alone:
-    caches, replay buffers, and random ones. Arrays are looked for in the data set's attributes and among the variables
-    that its ``__getitem__`` names.
+    **Limits.** Tables of two and more values a sample, lists of samples of one size or of records of such (an image
+    and its boxes), numbers in this process: what persistent workers do to their copies is not seen, and what is
+    changed as a whole between two epochs, such as noise that fades, is no loading. Changes that differ from sample to
+    sample are left alone: caches, replay buffers, and random ones. Arrays are looked for in the data set's attributes
+    and among the variables that its ``__getitem__`` names.
 
     **Sources.** NumPy: basic indexing makes views, and ``a -= b`` writes to ``a``.
     """

@@ -107,9 +107,16 @@ def _arrays(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple
     if id(value) in seen or isinstance(value, (type, torch.nn.Module, str, bytes)):
         return
     seen.add(id(value))
+    yield from _within(value, path, depth, seen)
+
+
+def _within(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple[str, Tensor]]:
     rows = _rows(value)
     if rows is not None:
         yield path, rows
+    elif depth and (members := _members(value)):
+        for key, each in members.items():
+            yield from _within(each, f"{path}[…][{key!r}]", depth - 1, seen)
     elif isinstance(value, (list, tuple)) and depth:
         for i, item in enumerate(value[:ARRAYS]):
             yield from _arrays(item, f"{path}[{i}]", depth - 1, seen)
@@ -118,6 +125,20 @@ def _arrays(value: Any, path: str, depth: int, seen: set[int]) -> Iterator[tuple
             yield from _arrays(item, f"{path}.{name}", depth - 1, seen)
         for name, item in _named_in(getattr(type(value), "__getitem__", None)):
             yield from _arrays(item, name, 0, seen)
+
+
+def _members(value: Any) -> dict[Any, list[Any]]:
+    """Of a list of records, such as ``(image, {"boxes": …})``: what some of them hold in the same place."""
+    if type(value) is not list or len(value) < FEWEST:
+        return {}
+    some = value[:: max(1, len(value) // ROWS)][:ROWS]
+    keys = _places(some[0])
+    fit = all(type(record) is type(some[0]) and _places(record) == keys for record in some)
+    return {key: [record[key] for record in some] for key in keys[:ARRAYS]} if fit else {}
+
+
+def _places(record: Any) -> list[Any]:
+    return list(record) if type(record) is dict else list(range(len(record))) if type(record) is tuple else []
 
 
 def _named_in(function: Any) -> Iterator[tuple[str, Any]]:
