@@ -59,6 +59,17 @@ def noisy_rows_asked_for_again(fixed: bool) -> Run:
     return Denoiser(loss), loader(blobs()[0]), {}
 
 
+@fault("WD116")
+def velocity_towards_noise_drawn_anew(fixed: bool) -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        noise = torch.randn_like(x)
+        made = module.predict(mixed(x, level, noise), level)
+        velocity = (noise if fixed else torch.randn_like(x)) - x
+        return F.mse_loss(made.float(), velocity.float())
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
 LEVELS = torch.linspace(0.02, 0.98, 50)
 
 

@@ -36,6 +36,13 @@ TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Any], bool]] = {
     "no noise in the input": (lambda z, v: F.mse_loss(net(z, v), torch.randn_like(v)), False),
     "of another shape": (lambda z, v: F.mse_loss(net(z, v + torch.randn(8, 1)), torch.randn_like(v)), False),
     "data beside noise": (lambda z, v: F.mse_loss(net(z, v + torch.randn(8, 5)), v + torch.randn(8, 5)), False),
+    "less data": (lambda z, v: F.mse_loss(net(z, v + torch.randn(8, 5)), (torch.randn(8, 5) - v).float()), True),
+    "data less it": (lambda z, v: (net(z, v + torch.randn(8, 5)) - (v - torch.randn(8, 5))).square().mean(), True),
+    "less data, one draw": (
+        lambda z, v: (lambda e: F.mse_loss(net(z, v + e), (e - v).reshape(8, 5)))(torch.randn_like(v)),
+        False,
+    ),
+    "less noisy data": (lambda z, v: (lambda m: F.mse_loss(net(z, m), torch.randn(8, 5) - m))(put(v, v)), False),
     "sorted": (lambda z, v: F.mse_loss(net(z, v + torch.randn(8, 5)), torch.randn(8, 5).sort(0).values), False),
     "not a distance": (lambda z, v: (net(z, v + torch.randn(8, 5)) - torch.randn(8, 5)).mean(), False),
 }

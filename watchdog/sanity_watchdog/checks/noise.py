@@ -33,11 +33,12 @@ def misplaced_noise(seen: DrawnNoise) -> Findings:
     """Noise that the step draws is not the noise that its loss is about.
 
     **What it sees.** The first step: normal numbers that it draws, and what they go into. It alerts where a prediction
-    is compared with noise that is not in the network's input, while other noise of the same shape is (diffusion), or
-    with that input itself: data and noise, both multiplied by a level of each sample's own and added. And, where the
-    divergence of a Gaussian from a fixed one is computed, where the codes of that Gaussian are drawn without a
-    gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and enter a layer, and where their noise is
-    multiplied by the logarithm of the variance or by the variance, in place of its root.
+    is compared with noise, or the difference between noise and data, that is not in the network's input, while other
+    noise of the same shape is (diffusion, flow matching), or with that input itself: data and noise, both multiplied by
+    a level of each sample's own and added. And, where the divergence of a Gaussian from a fixed one is computed, where
+    the codes of that Gaussian are drawn without a gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and
+    enter a layer, and where their noise is multiplied by the logarithm of the variance or by the variance, in place of
+    its root.
 
     **Why it matters.** Nobody can predict noise that is shown nowhere: the best answer is its mean, zero. To copy an
     input teaches nothing of data, and the loss falls quickly. Codes without a gradient teach an encoder nothing but to

@@ -51,6 +51,7 @@ class Noise:
         self._is_made = is_made
         self._pure: Marks[frozenset[Draw]] = Marks()
         self._within: Marks[frozenset[Draw]] = Marks()
+        self._velocities: Marks[frozenset[Draw]] = Marks()
         self._codes: Marks[bool] = Marks()
         self._products: Marks[bool] = Marks()
         self._gaps: Marks[tuple[Tensor, Tensor] | Unseen] = Marks()
@@ -104,6 +105,8 @@ class Noise:
         pure = [self._pure.get(t) for t in inputs if t.numel() > 1]
         if pure and all(pure) and (name in KEEPS or name in FACTORS) and not out.requires_grad:
             self._pure.put(out, frozenset[Draw]().union(*(p for p in pure if p)))
+        if not out.requires_grad and (velocity := self._velocity(op)):
+            self._velocities.put(out, velocity)
         if name in SUBTRACTS and len(inputs) == 2:
             found = self._compare("", inputs[0], inputs[1])
             if found is not None:
@@ -130,11 +133,22 @@ class Noise:
             if found is not None:
                 self._unseen.append(found)
 
+    def _velocity(self, op: Operation) -> frozenset[Draw]:
+        """The noise in a difference between noise and data, as it is or in another shape or type."""
+        name, inputs = op.name, op.inputs
+        if name in RESHAPES | KEEPS_VALUES and inputs:
+            return self._velocities.get(inputs[0]) or frozenset()
+        if name not in SUBTRACTS or len(inputs) != 2 or inputs[0].shape != inputs[1].shape:
+            return frozenset()
+        noise, data = inputs if self.of(inputs[0]) else reversed(inputs)
+        return frozenset() if self._within.get(data) else self.of(noise)
+
     def _compare(self, function: str, one: Tensor, other: Tensor) -> Unseen | None:
         if one.requires_grad == other.requires_grad:
             return None
         made, target = (one, other) if one.requires_grad else (other, one)
-        wanted, within = self.of(target), self._within.get(made) or frozenset()
+        wanted = self.of(target) or self._velocities.get(target)
+        within = self._within.get(made) or frozenset()
         if not wanted or wanted & self._left:
             return None
         if wanted & within:
