@@ -60,6 +60,7 @@ GUARDS = frozenset(
         "Following.saw",
         "_DropoutMode.saw",
         "_NormMode.saw",
+        "_StatesMode.saw",
         "_unseen.<locals>.forward",
         "_Place.__init__.<locals>.entry",
         "Recorder.__torch_dispatch__",

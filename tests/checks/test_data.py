@@ -93,6 +93,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (repeated_batch, replace(SAME, batches=tuple((i, 0, i // 4) for i in range(16)), workers=4, streaming=True)),
     (repeated_batch, GENERATOR),
     (repeated_batch, Repeats(reseeded="train.py:40", alike=6)),
+    (repeated_batch, Repeats(own="train.py:40", alike=6)),
     (repeated_batch, Repeats(loading=True, alike=7)),
     (batch_of_one, LAST),
     (rewritten_data, StoredData(paths=("dataset.images",), factor=1 / 255, arrays=2)),

@@ -59,6 +59,11 @@ FIRING = [
         frozen_by_mistake,
         Frozen(parameters=4, matrices=2, trainable=ALL[3:], beside=1, held=ALL[:3:2]),
     ),
+    (frozen_by_mistake, Frozen(parameters=9, matrices=4, trainable=("a.bias", "b.bias"), beside=2)),
+    (
+        without_gradient,
+        Reached(attempts=12, elements=100_000, matrices=9, without=(WEIGHT, BIAS), idle=(1,), cut="detach at a.py:8"),
+    ),
     (foreign_in_optimizer, Membership(optimizers=1, trainable=4, aliases=(("embedding.weight", "head.weight"),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[2:], nested=True),))),
     (foreign_in_optimizer, Membership(optimizers=2, trainable=4, shared=(Shared(0, 1, ALL[:1]),))),
@@ -79,6 +84,8 @@ QUIET = [
     (frozen_by_mistake, Frozen(parameters=5, matrices=2, trainable=("temperature",), held=ALL[:3:2])),
     (frozen_by_mistake, Frozen(parameters=9, matrices=4, trainable=("b", "c", "d"), beside=3, held=("w",))),
     (frozen_by_mistake, Frozen(parameters=4, matrices=2, trainable=ALL[1::2], beside=2, held=ALL[::2])),
+    (frozen_by_mistake, Frozen(parameters=2, matrices=1, trainable=("head.bias",), beside=1)),
+    (frozen_by_mistake, Frozen(parameters=8, matrices=4, trainable=("norm.weight", "norm.bias"))),
 ]
 
 

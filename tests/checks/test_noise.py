@@ -8,7 +8,7 @@ from sanity_watchdog.checks.noise import misplaced_noise
 from sanity_watchdog.evidence.base import Evidence
 from sanity_watchdog.evidence.targets import DrawnNoise
 
-KINDS = ("unseen", "copied", "cut", "log", "variance")
+KINDS = ("unseen", "copied", "even", "cut", "log", "variance")
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     *((misplaced_noise, DrawnNoise(kind=kind, where="train.py:31")) for kind in KINDS),

@@ -42,6 +42,8 @@ def after(seen: LossSeen, name: str, low: float, high: float, **more: Any) -> Lo
 
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
+    (clipped_outputs, replace(REGRESSION, low=0.0, high=2.0, zeros=0.4)),
+    (clipped_outputs, replace(REGRESSION, low=0.0, high=2.0, zeros=0.4, origin=Origin("clamp", (32,), None, "m.py:8"))),
     (unused_outputs, IMAGENET),
     (clipped_outputs, after(LOGITS, "relu", 0.0, 0.9, zeros=0.5)),
     (clipped_outputs, after(LOGITS, "tanh", -0.9, 0.9)),
@@ -68,6 +70,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (impossible_loss, Likelihood(function="log-scale", where="train.py:31", value=-3.1, scale=True)),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
+    (clipped_outputs, replace(REGRESSION, low=0.0, high=2.0, zeros=0.4, negative=0.02)),
+    (clipped_outputs, replace(REGRESSION, low=0.0, high=2.0, zeros=0.1)),
     (unused_outputs, replace(IMAGENET, classes=10)),
     (unused_outputs, replace(IMAGENET, classes=11)),
     (unused_outputs, replace(IMAGENET, counts=(16,) * 10)),

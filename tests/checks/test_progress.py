@@ -10,7 +10,7 @@ from sanity_watchdog.checks.leaks import too_good_too_soon
 from sanity_watchdog.checks.progress import diverging_loss, non_finite_loss, stuck_at_chance
 from sanity_watchdog.checks.spikes import loss_spike
 from sanity_watchdog.evidence.base import Evidence
-from sanity_watchdog.evidence.progress import Culprit, LeakedTarget, Learning, Losses, LossFinite, Score
+from sanity_watchdog.evidence.progress import Culprit, LeakedTarget, Learning, Losses, LossFinite, Score, Spoiled
 from sanity_watchdog.observe.hazards import CTC, MASKED
 
 LN10 = math.log(10)
@@ -61,6 +61,7 @@ CULPRITS = (
     Culprit("acos", "train.py:31", -0.2, 1.0000001),
     Culprit("pow", "train.py:31", -0.2, 1.0),
     Culprit("float16 sum", "train.py:31", 0.3, 4600.0),
+    Culprit("empty l1_loss", "train.py:31", 0.0, 0.0),
 )
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
@@ -80,6 +81,8 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (non_finite_loss, replace(NAN, hazards=("a square root, whose slope at 0 is infinite",))),
     (non_finite_loss, replace(NAN, value=math.inf, hazards=(CTC,))),
     (non_finite_loss, replace(NAN, recovered=True)),
+    (non_finite_loss, replace(NAN, spoiled=Spoiled("net.0.weight", by_others=True), hazards=("a reciprocal",))),
+    (non_finite_loss, replace(NAN, spoiled=Spoiled("net.0.weight"))),
     (non_finite_loss, replace(NAN, hazards=(MASKED, "a logarithm"))),
     (non_finite_loss, replace(NAN, hazards=("an exponential, infinite above e^88",))),
     *((non_finite_loss, replace(NAN, batch=0, earlier=(), culprit=culprit)) for culprit in CULPRITS),

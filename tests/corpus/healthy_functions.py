@@ -296,3 +296,30 @@ def sequences_of_any_length_as_one_tensor() -> Run:
         return [x[: 5 + int(y)] for x, y in samples], torch.stack([y for _, y in samples])
 
     return Jagged(), loader(*tones(), collate_fn=collate), {}
+
+
+@healthy
+def hard_sigmoid_by_hand_and_its_entropy() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        target = F.one_hot(y, 10).float()
+        p = (z / 6 + 0.5).clamp(1e-4, 1 - 1e-4)
+        return -(target * p.log() + (1 - target) * (1 - p).log()).mean()
+
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@healthy
+def gates_by_hand_before_scores() -> Run:
+    class Gated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.outlet = nn.Linear(20, 32), nn.Linear(32, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inlet(x)
+            return self.outlet(h / (1 + (-h).exp()))
+
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(z, F.one_hot(y, 10).float())
+
+    return Classifier(Gated(), loss), loader(*blobs()), {}

@@ -219,3 +219,44 @@ def samples_by_label_where_a_batch_holds_one() -> Run:
     x, y = blobs(320)
     order = torch.cat([torch.nonzero(y == k).flatten()[:16] for k in range(10)])
     return Generator(mlp(10, 20)), loader(x[order], y[order], batch_size=16, shuffle=False), {}
+
+
+@healthy
+def projection_drawn_anew_from_its_seed() -> Run:
+    class Projected(Denoiser):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0]
+            turn = torch.randn(20, 20, generator=torch.Generator().manual_seed(3)) / 20**0.5
+            return F.mse_loss(self.predict(x + 0.3 * torch.randn_like(x), x[:, :1]), x @ turn)
+
+    return Projected(None), loader(blobs()[0]), {}
+
+
+@healthy
+def even_noise_about_zero() -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        noise = 2 * torch.rand_like(x) - 1
+        return F.mse_loss(module.predict(x + level * noise, level), noise)
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def levels_to_be_guessed() -> Run:
+    class Guesses(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, level = batch[0], torch.rand(len(batch[0]), 1)
+            return F.mse_loss(self.net(mixed(x, level)), level)
+
+    return Guesses(mlp(20, 1)), loader(blobs()[0]), {}
+
+
+@healthy
+def latent_codes_of_a_picture_that_is_shown() -> Run:
+    class Shows(Coder):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            fixed = torch.randn(len(batch[0]), 4, generator=torch.Generator().manual_seed(0))
+            self.log("shown", self.decoder(fixed).mean())
+            return super().training_step(batch, batch_idx)
+
+    return Shows(lambda mean, spread: mean + torch.randn_like(mean) * (spread / 2).exp()), loader(blobs()[0]), {}

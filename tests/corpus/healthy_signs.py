@@ -239,3 +239,26 @@ def information_kept_in_the_code() -> Run:
         return error + 0.01 * mean.square().sum(1).mean() - 0.01 * entropy
 
     return Variational(loss), loader(blobs()[0]), {}
+
+
+@healthy
+def judge_that_is_fixed_and_told_the_opposite() -> Run:
+    class Moved(Classifier):
+        def __init__(self) -> None:
+            super().__init__(mlp(20, 20))
+            self.judge = mlp(20, 1).requires_grad_(False)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            made = self.net(batch[0])
+            return F.logsigmoid(-self.judge(made)).mean() + F.mse_loss(made, batch[0])
+
+    return Moved(), loader(*blobs()), {}
+
+
+@healthy
+def entropies_of_two_answers_from_their_logarithms() -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        target = F.one_hot(y, 10).bool()
+        return -F.logsigmoid(z[target]).mean() - F.logsigmoid(-z[~target]).mean()
+
+    return Classifier(loss=loss), loader(*blobs()), {}

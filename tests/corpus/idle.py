@@ -102,3 +102,12 @@ def generator_that_is_judged_without_a_gradient(fixed: bool) -> Run:
             return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.judge)]
 
     return Filled(), loader(blobs()[0]), {}
+
+
+@fault("WD109")
+def error_rate_as_a_term(fixed: bool) -> Run:
+    def term(module: Any, batch: Any, scores: Tensor) -> Tensor:
+        given = scores.softmax(1) if fixed else F.one_hot(scores.argmax(1), 10)
+        return 1 - (given * F.one_hot(batch[1], 10)).sum() / len(scores)
+
+    return Beside(term), loader(*blobs()), {}

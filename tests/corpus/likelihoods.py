@@ -214,3 +214,21 @@ def divergence_of_torch_subtracted() -> Run:
         return error - D.kl_divergence(codes, D.Normal(0.0, 1.0)).sum(1).mean()
 
     return Variational(loss), loader(blobs()[0]), {}
+
+
+@fault("WD108")
+def ranking_that_is_turned_round(fixed: bool) -> Run:
+    class Ranked(Classifier):
+        def __init__(self) -> None:
+            super().__init__(nn.Embedding(64, 8), lr=1e-2)
+            self.items = nn.Embedding(32, 8)
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            users, liked = batch
+            other = torch.randint_like(liked, 32)
+            gap = (self.net(users) * (self.items(liked) - self.items(other))).sum(1)
+            likely = F.logsigmoid(gap).mean()
+            return -likely if fixed else likely
+
+    users = torch.randint(0, 64, (512,))
+    return Ranked(), loader(users, users * 7 % 32), {}

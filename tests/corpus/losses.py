@@ -368,3 +368,22 @@ def view_beside_itself(fixed: bool) -> Run:
             return F.cross_entropy(scores, torch.arange(len(a)))
 
     return Views(mlp(20, 16), lr=3e-3), loader(*blobs()), {}
+
+
+@fault("WD102")
+def sigmoid_by_hand_before_its_loss(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        scores = z if fixed else 1 / (1 + torch.exp(-z))
+        return F.binary_cross_entropy_with_logits(scores, F.one_hot(y, 10).float())
+
+    return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD103")
+def scores_clamped_for_an_entropy_by_hand(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        target = F.one_hot(y, 10).float()
+        p = (z.sigmoid() if fixed else z).clamp(1e-6, 1 - 1e-6)
+        return -(target * p.log() + (1 - target) * torch.log(1 - p)).mean()
+
+    return Classifier(loss=loss), loader(*blobs()), {}

@@ -148,3 +148,48 @@ def codes_drawn_inside_no_grad() -> Run:
         return mean + torch.randn_like(spread) * (spread / 2).exp()
 
     return Coder(draw), loader(blobs()[0]), {}
+
+
+@fault("WD116")
+def even_noise_to_be_predicted(fixed: bool) -> Run:
+    def loss(module: Denoiser, x: Tensor, level: Tensor) -> Tensor:
+        noise = torch.randn_like(x) if fixed else torch.rand_like(x)
+        return F.mse_loss(module.predict(mixed(x, level, noise), level), noise)
+
+    return Denoiser(loss), loader(blobs()[0]), {}
+
+
+@fault("WD116")
+def codes_drawn_evenly(fixed: bool) -> Run:
+    draw = torch.randn if fixed else torch.rand
+    return Coder(lambda mean, spread: mean + draw(mean.shape) * (spread / 2).exp()), loader(blobs()[0]), {}
+
+
+@fault("WD124")
+def generator_seeded_in_each_step(fixed: bool) -> Run:
+    class Seeded(Denoiser):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, own = batch[0], torch.Generator().manual_seed(self.global_step if fixed else 7)
+            noise, level = torch.randn(x.shape, generator=own), torch.rand(len(x), 1, generator=own)
+            return F.mse_loss(self.predict(mixed(x, level, noise), level), noise)
+
+    return Seeded(None), loader(blobs()[0]), {}
+
+
+@fault("WD124")
+def same_rivals_for_each_user(fixed: bool) -> Run:
+    class Ranked(Manual):
+        def __init__(self) -> None:
+            super().__init__(nn.Embedding(64, 8), lr=1e-2)
+            self.items, self.own = nn.Embedding(32, 8), torch.Generator()
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            users, liked = batch
+            if not fixed or not batch_idx:
+                self.own.manual_seed(0)
+            others = torch.randint(0, 32, liked.shape, generator=self.own)
+            gap = (self.net(users) * (self.items(liked) - self.items(others))).sum(1)
+            step_by_hand(self, -F.logsigmoid(gap).mean())
+
+    users = torch.randint(0, 64, (512,))
+    return Ranked(), loader(users, users * 7 % 32), {}

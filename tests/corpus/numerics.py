@@ -248,3 +248,36 @@ def errors_summed_in_half_precision(fixed: bool) -> Run:
         return (errors if fixed else errors.half()).sum().float() / len(y) / 2_000
 
     return Classifier(loss=loss), loader(*blobs()), {}
+
+
+@fault("WD142", "WD303")
+def average_divided_by_nothing(fixed: bool) -> Run:
+    class Averages(Classifier):
+        def on_train_start(self) -> None:
+            self.mean, self.count = [torch.zeros_like(p) for p in self.parameters()], 0
+
+        def on_train_batch_end(self, *_: Any) -> None:
+            if self.global_step % 10 == 0:
+                share = 1 - 0.5 ** (self.count + fixed)
+                self.count += 1
+                for mean, p in zip(self.mean, self.parameters(), strict=True):
+                    mean.lerp_(p.data, 0.5)
+                    p.data.copy_(mean / share)
+
+    return Averages(), loader(*blobs()), {}
+
+
+@fault("WD142")
+def degree_of_nobody_in_a_buffer(fixed: bool) -> Run:
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = mlp(20, 10)
+            edges = (torch.rand(20, 20) < 0.3).float()
+            edges[3] = 0
+            self.register_buffer("edges", edges / edges.sum(1, keepdim=True).clamp(min=float(fixed)))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.net(x @ self.edges.T)
+
+    return Classifier(Graph()), loader(*blobs()), {}

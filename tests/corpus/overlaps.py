@@ -169,3 +169,29 @@ def distilled_per_pixel() -> Run:
             return F.kl_div(self.net(batch[0]).log_softmax(1), wanted, reduction="none").sum(1).mean()
 
     return Distils(), loader(*masks()), {}
+
+
+@fault("WD103")
+def overlap_of_a_softmax_over_the_samples(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        wanted = F.one_hot(y.long().squeeze(1), 3).movedim(-1, 1).float()
+        p = z.softmax(1 if fixed else 0)
+        overlap = (2 * (p * wanted).sum((2, 3)) + 1) / (p.sum((2, 3)) + wanted.sum((2, 3)) + 1)
+        return 1 - overlap.mean()
+
+    return Classifier(segmenter(3), loss, lr=1e-2), loader(*masks()), {}
+
+
+@fault("WD107")
+def ratings_clamped_at_zero(fixed: bool) -> Run:
+    def loss(z: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(z.squeeze(1) if fixed else (z.squeeze(1) * 2).clamp(0, 4), y)
+
+    return Classifier(mlp(12, 1), loss, lr=3e-3), loader(*line()), {}
+
+
+@fault("WD215")
+def weights_that_saturate_the_only_tanh(fixed: bool) -> Run:
+    net = nn.Sequential(nn.Linear(20, 64), nn.Tanh(), nn.Linear(64, 10))
+    nn.init.normal_(net[0].weight, std=0.2 if fixed else 4.0)
+    return Classifier(net), loader(*blobs()), {}

@@ -333,3 +333,14 @@ def frozen_by_an_attribute_of_a_module(fixed: bool) -> Run:
                 self.backbone.requires_grad = False
 
     return Frozen(), loader(*blobs()), {}
+
+
+@fault("WD315")
+def filter_that_lets_through_a_bias(fixed: bool) -> Run:
+    class Filtered(Classifier):
+        def configure_optimizers(self) -> Any:
+            for name, value in self.named_parameters():
+                value.requires_grad_(name.startswith("net.9" if fixed else "net.9.b"))
+            return Adam([p for p in self.parameters() if p.requires_grad], 1e-2)
+
+    return Filtered(cnn()), loader(*images()), {}

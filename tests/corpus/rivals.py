@@ -105,3 +105,45 @@ def real_and_made_samples_each_with_a_backward_pass(fixed: bool) -> Run:
             player.step()
 
     return Apart(told_apart, torch.mean), points(), {}
+
+
+@fault("WD314")
+def generator_behind_a_detach(fixed: bool) -> Run:
+    class Detached(Rivals):
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, judge = self.optimizers()
+            x = batch[0]
+            made = self.net(torch.randn(len(x), 8))
+            judge.zero_grad()
+            self.manual_backward(self.judged(self.critic(x), self.critic(made.detach())))
+            judge.step()
+            player.zero_grad()
+            self.manual_backward(self.made(self.critic(made if fixed else made.detach())))
+            player.step()
+
+    return Detached(told_apart, lambda s: bce(s, torch.ones_like(s)), mlp(2, 1, 256)), points(), {}
+
+
+@fault("WD314")
+def policy_behind_its_data(fixed: bool) -> Run:
+    class Actor(Manual):
+        def __init__(self) -> None:
+            super().__init__(mlp(2, 2))
+            self.critic = mlp(4, 1)
+
+        def training_step(self, batch: Any, batch_idx: int) -> None:
+            player, judge = self.optimizers()
+            x = batch[0]
+            action = self.net(x).tanh()
+            judge.zero_grad()
+            value = self.critic(torch.cat([x, action.detach()], 1)).squeeze(1)
+            self.manual_backward(F.mse_loss(value, -(action.detach() - x).square().sum(1)))
+            judge.step()
+            player.zero_grad()
+            self.manual_backward(-self.critic(torch.cat([x, action if fixed else action.data], 1)).mean())
+            player.step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.Adam(part.parameters(), 1e-3) for part in (self.net, self.critic)]
+
+    return Actor(), points(), {}

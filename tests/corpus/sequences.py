@@ -386,3 +386,27 @@ class Frames(nn.Module):
 @fault("WD131")
 def recurrence_over_the_batch_behind_convolutions(fixed: bool) -> Run:
     return Classifier(Frames(batch_first=fixed), lr=3e-3), loader(*tones()), {}
+
+
+@fault("WD133")
+def places_in_place_of_tokens(fixed: bool) -> Run:
+    class Placed(Decoder):
+        def forward(self, ids: Tensor) -> Tensor:
+            places = torch.arange(ids.shape[1]).expand_as(ids)
+            x = self.token(ids if fixed else places) + self.place(places)
+            mask = nn.Transformer.generate_square_subsequent_mask(ids.shape[1])
+            return self.head(self.blocks(x, mask=mask, is_causal=True))
+
+    return Language(Placed()), loader(text()), {}
+
+
+@fault("WD111")
+def padding_in_picked_log_probabilities(fixed: bool) -> Run:
+    class Picked(Language):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            target = batch[0][:, 1:]
+            scores = self.net(batch[0][:, :-1]).log_softmax(-1)
+            losses = -scores.gather(2, target[..., None]).squeeze(2)
+            return losses[target != 0].mean() if fixed else losses.mean()
+
+    return Picked(), loader(cut(text(), 3, 7)), {}

@@ -28,6 +28,18 @@ LOSSES: dict[str, tuple[Callable[[Tensor, Tensor, Tensor], Tensor], bool]] = {
     "taken off": (lambda z, y, v: main(z, y) - F.mse_loss(z.detach(), v), False),
     "value alone": (lambda z, y, v: F.mse_loss(z.detach(), v) + main(z, y) - main(z, y).detach(), False),
     "learned elsewhere": (lambda z, y, v: F.mse_loss(z.detach(), v) + 0.25 * F.mse_loss(z, v.detach()), False),
+    "behind argmax": (lambda z, y, v: main(z, y) + 0.5 * (z.argmax(1) != y).float().mean(), True),
+    "behind a threshold": (lambda z, y, v: (1 - ((z > 0) * v).sum() / v.sum()) + main(z, y), True),
+    "behind argmax, weight zero": (lambda z, y, v: main(z, y) + 0.0 * (z.argmax(1) != y).float().mean(), False),
+    "a slope for argmax": (
+        lambda z, y, v: (lambda s: (z.argmax(1) != y).float().mean() + (s - s.detach()))(main(z, y)),
+        False,
+    ),
+    "a slope taken off": (
+        lambda z, y, v: (lambda s: (z.argmax(1) != y).float().mean() + s - s.detach())(main(z, y)),
+        False,
+    ),
+    "chosen by a threshold": (lambda z, y, v: main(z, y) + (z * (z > 0)).mean(), False),
     "an own loss": (lambda z, y, v: F.mse_loss(z.detach(), v), False),
 }
 

@@ -48,6 +48,28 @@ TARGETS: dict[str, tuple[Callable[[Tensor, Tensor], Any], bool]] = {
 }
 
 
+EVEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], bool]] = {
+    "like": (lambda z, v: (lambda e: F.mse_loss(net(z, v + 0.5 * e), e))(torch.rand_like(v)), True),
+    "of a shape": (lambda z, v: (lambda e: F.mse_loss(net(z, v + 0.5 * e), e))(torch.rand(8, 5)), True),
+    "by hand": (lambda z, v: (lambda e: (e - net(z, v.lerp(e, 0.3))).abs().mean())(torch.rand(8, 5)), True),
+    "in place": (lambda z, v: (lambda e: F.l1_loss(net(z, v + e), e))(torch.empty(8, 5).uniform_()), True),
+    "normal": (lambda z, v: (lambda e: F.mse_loss(net(z, v + 0.5 * e), e))(torch.randn_like(v)), False),
+    "about zero": (lambda z, v: (lambda e: F.mse_loss(net(z, v + e), e))(2 * torch.rand_like(v) - 1), False),
+    "a range": (lambda z, v: (lambda e: F.mse_loss(net(z, v + e), e))(torch.empty(8, 5).uniform_(-1, 1)), False),
+    "small": (lambda z, v: (lambda e: F.mse_loss(net(z, v + e), e))(0.1 * torch.rand_like(v)), False),
+    "a level": (lambda z, v: (lambda t: F.mse_loss(net(z, v + t)[:, :1], t))(torch.rand(8, 1)), False),
+    "not in the input": (lambda z, v: F.mse_loss(net(z, v), torch.rand(8, 5)), False),
+    "a velocity": (lambda z, v: (lambda e: F.mse_loss(net(z, v.lerp(e, 0.3)), v - e))(torch.rand(8, 5)), False),
+}
+
+
+@pytest.mark.parametrize("name", EVEN)
+def test_even_noise_as_a_target(name: str) -> None:
+    loss, found = EVEN[name]
+    followers, _ = followed(lambda z, y, v: loss(z, v))
+    assert bool(followers.even.found()) is found
+
+
 def put(v: Tensor, noise: Tensor) -> Tensor:
     near = v + 0.01 * torch.randn_like(v)
     near[:, :2] = noise[:, :2]
@@ -148,7 +170,9 @@ CODES: dict[str, tuple[Callable[[Tensor, Tensor], Any], list[str]]] = {
     "sample, scored": (scored, []),
     "no_grad, scored by hand": (scored_by_hand, []),
     "both": (lambda m, s: (D.Normal(m, (s / 2).exp()).rsample(), F.linear(hidden(m, s), m[:1]).mean()), []),
-    "other noise": (lambda m, s: m + s * torch.rand_like(m), []),
+    "even": (lambda m, s: m + (s / 2).exp() * torch.rand_like(m), ["even"]),
+    "even, of another scale": (lambda m, s: m + W[0, :2].clone().requires_grad_() * torch.rand_like(m), []),
+    "about zero": (lambda m, s: m + (s / 2).exp() * (2 * torch.rand_like(m) - 1), []),
 }
 
 

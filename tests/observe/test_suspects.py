@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from sanity_watchdog.observe.operation import Operation
-from sanity_watchdog.observe.suspects import RESHAPED, suspects
+from sanity_watchdog.observe.suspects import RESHAPED, Seen, behind, suspects
 
 Shape = tuple[int, ...]
 SHAPES: dict[str, tuple[Shape, Shape, bool]] = {
@@ -41,3 +41,10 @@ def test_axes_joined_or_split_across_another_are_told(case: str) -> None:
     found = [s for s in suspects(op, 8) if s.kind == RESHAPED]
     assert bool(found) is told
     assert not told or found[0].shapes == (old, new)
+
+
+def test_of_several_those_are_meant_that_look_at_what_is_made_of_a_place() -> None:
+    here, elsewhere = (torch.randn(4, 5, requires_grad=True) * 2 for _ in range(2))
+    seen = [Seen("unmasked", "attention", "", node=t.softmax(-1).grad_fn) for t in (elsewhere, here)]
+    assert behind(seen, here) == seen[1:]
+    assert behind(seen[:1], here) == seen[:1]

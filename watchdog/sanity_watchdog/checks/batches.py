@@ -113,7 +113,8 @@ def repeated_batch(seen: Repeats) -> Findings:
     **What it sees.** Up to 256 values of each of the largest tensors of the first 16 batches, compared within one
     epoch. And the attributes of the data set: a random generator that is kept there and used while loading is copied
     into every worker. And the state of the global generator after six sampled steps of two epochs, where the first
-    one has seeded it and drawn numbers, and before the steps, where loading has set it to one state each time.
+    one has seeded it and drawn numbers, and before the steps, where loading has set it to one state each time. Also the
+    state of a generator from which the step draws numbers for each sample that go into its loss.
 
     **Why it matters.** A model trained on one batch memorises it. Workers that draw the same numbers give the same
     augmentation to different samples: less variety than believed, and nothing shows it.
@@ -159,6 +160,14 @@ def repeated_batch(seen: Repeats) -> Findings:
             f"the step seeds the generator: the same random numbers in all {seen.alike} steps looked at",
             hint="seed once before the fit (seed_everything); in the step use a torch.Generator of its own",
             where=seen.reseeded,
+            evidence={"alike": seen.alike},
+        )
+    elif seen.own:
+        yield repeated_batch.alert(
+            seen,
+            f"the step seeds a torch.Generator: it drew the same random numbers in all {seen.alike} steps looked at",
+            hint="make and seed the generator once, in __init__ or setup, not in the step",
+            where=seen.own,
             evidence={"alike": seen.alike},
         )
     elif seen.loading:

@@ -9,8 +9,11 @@ HUGE, TENFOLD = 1e4, 10.0
 """A loss before the first NaN that is that large, or that much above the lowest one, overflowed."""
 HALF = "float16 "
 """Before the name of an operation whose result is in that format."""
+EMPTY = "empty "
+"""Before the name of an operation that makes one number of none."""
 MASK = "leave a key open in each row of the mask, or drop samples that have none"
-
+WRITTEN = "no gradient did that: look at what else writes to it (a callback, an average, a division by 0), and at eps"
+BROKEN = "look at the step before: its gradients, what clips or averages, a division by zero where weights are written"
 WEIGHTS = "give each class that occurs a weight above 0"
 
 
@@ -29,6 +32,8 @@ def cause(seen: LossFinite) -> tuple[str, str]:
         return "a batch of one sample, whose deviation is NaN", "drop_last=True, or std(correction=0) with an epsilon"
     if seen.culprit is not None:
         return made_by(seen.culprit)
+    if seen.spoiled is not None and seen.spoiled.by_others:
+        return f"{seen.spoiled.name} was NaN or infinite before it", WRITTEN
     if logs:
         return f"{logs[0]}, which rounds to 0", "use log_softmax, logsigmoid or cross_entropy on the logits"
     if half:
@@ -50,6 +55,8 @@ def cause(seen: LossFinite) -> tuple[str, str]:
         fix = WEIGHTS if "weights of 0" in first else fix
         fix = MASK if "mask" in first else "clamp what goes into it" if "exponential" in first else fix
         return f"possibly {first}", fix
+    if seen.spoiled is not None:
+        return f"{seen.spoiled.name} was NaN or infinite before it", BROKEN
     return "cause unknown", "run that batch under torch.autograd.detect_anomaly() to find the operation"
 
 
@@ -57,6 +64,11 @@ def made_by(culprit: Culprit) -> tuple[str, str]:
     """What the operation was given, and the fix."""
     name, low, high = culprit.operation, number(culprit.low), number(culprit.high)
     negative = culprit.low < 0
+    if name.startswith(EMPTY):
+        return (
+            f"{name.removeprefix(EMPTY)} of no values, a mean of nothing",
+            "leave it out then, or divide a sum by max(1, count)",
+        )
     if name.startswith(HALF):
         most = number(max(abs(culprit.low), abs(culprit.high)))
         return (

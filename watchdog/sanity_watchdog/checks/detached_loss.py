@@ -16,7 +16,8 @@ def detached_loss(seen: DetachedLoss) -> Findings:
     parameter, and the operation and line at which the last value that had one lost it: ``argmax``, ``detach``, a
     ``no_grad`` block, ``item``, ``torch.tensor``. In the first step also terms that are added to the loss (values of
     loss functions, squared or absolute differences) and compare what trained parts have made, after it has lost its
-    gradient: a WARNING, unless the same two are compared with a gradient as well, as in VQ-VAEs.
+    gradient: a WARNING, unless the same two are compared with a gradient as well, as in VQ-VAEs. Likewise numbers that
+    are added behind a comparison, ``argmax`` or rounding, such as an error rate.
 
     **Why it matters.** Backward fails with "element 0 of tensors does not require grad", in a trace that ends inside
     the framework; or, with a new tensor made from a number, it runs and nothing is learned. A term without a gradient

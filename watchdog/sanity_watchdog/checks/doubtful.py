@@ -3,7 +3,7 @@
 import math
 
 from ..alerts import Severity
-from ..evidence.losses import AcrossLoss, AcrossVectors, BinaryLoss, ByHandLoss, DivergenceLoss, LossSeen
+from ..evidence.losses import AcrossLoss, AcrossVectors, BinaryLoss, ByHandLoss, CutLoss, DivergenceLoss, LossSeen
 
 RAW = "give it the raw counts; standardised targets want mse_loss or gaussian_nll_loss"
 """What to do about counts below zero."""
@@ -19,6 +19,11 @@ def by_hand(seen: ByHandLoss) -> tuple[str, str]:
         return (
             "sums to 1 over the samples, but the answer of each sample is taken from another axis",
             "give softmax and log_softmax the axis of the classes: dim=-1",
+        )
+    if isinstance(seen, CutLoss):
+        return (
+            f"of scores that are cut to {seen.low:.3g} … {seen.high:.3g}: {seen.edges:.0%} lie at an edge",
+            "use binary_cross_entropy_with_logits without the clamp, or a sigmoid before it",
         )
     return (
         f"(Dice, IoU) of raw scores from {seen.low:.3g} to {seen.high:.3g}; it is one of probabilities",

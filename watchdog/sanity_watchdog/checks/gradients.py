@@ -184,7 +184,9 @@ def exploding_gradients(seen: GradientSizes, *, growth: float = GROWTH, ratio: f
     yield exploding_gradients.alert(
         seen,
         message,
-        hint="look for what is odd about that batch" if seen.clipped else "clip: Trainer(gradient_clip_val=1.0)",
+        hint="look for what is odd about that batch"
+        if seen.clipped
+        else "clip: Trainer(gradient_clip_val=1.0)" + ("; if it goes on, lower the learning rate" if grown else ""),
         subjects=(seen.name,),
         severity=Severity.INFO if harmless else Severity.WARNING,
         evidence={

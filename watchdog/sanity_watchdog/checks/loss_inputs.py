@@ -50,12 +50,12 @@ def double_softmax(seen: LossSeen) -> Findings:
     """A loss that applies softmax or sigmoid itself is given values that have already been through one.
 
     **What it sees.** The first argument of ``cross_entropy``, ``binary_cross_entropy_with_logits`` and
-    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2``, or beside
-    its complement) was seen making it, or, for softmax, whether all its rows lie in [0, 1] and sum to 1 within
-    rounding, in more rows than chance could explain. And a softmax of a softmax over the same axis, a sigmoid of a
-    sigmoid, or such a logarithm (``log_softmax``, ``logsigmoid``, ``softplus``), as where a Dice loss applies again
-    what the network has applied, or a distillation divides probabilities by its temperature. Training and the first
-    validation batch are looked at.
+    ``multilabel_soft_margin_loss``: whether a softmax or sigmoid (also written as ``(tanh(z / 2) + 1) / 2`` or
+    ``1 / (1 + exp(-z))``, or beside its complement) was seen making it, or, for softmax, whether all its rows lie in
+    [0, 1] and sum to 1 within rounding, in more rows than chance could explain. And a softmax of a softmax over the
+    same axis, a sigmoid of a sigmoid, or such a logarithm (``log_softmax``, ``logsigmoid``, ``softplus``), as where a
+    Dice loss applies again what the network has applied, or a distillation divides probabilities by its temperature.
+    Training and the first validation batch are looked at.
 
     **Why it matters.** Nothing crashes and the first loss is normal, but the gradients are tiny and the loss cannot
     fall below ln(e + k - 1) - 1 (1.46 for ten classes).
@@ -122,10 +122,10 @@ def wrong_loss_input(seen: LossSeen) -> Findings:
     classes the last layer has put on another axis of the same length, or that a reshape has torn from their rows,
     contrastive scores of a batch with itself in which a sample is its own positive or its own rival, or of vectors that
     were normalised over the samples, logits or log-probabilities given to a binary loss that wants the other, scores
-    that a clamp makes look like probabilities, an overlap (Dice, IoU, Tversky) written by hand of scores that come
-    straight out of a layer, and a softmax over the samples whose logarithms are picked, or weighed and summed up, for
-    each sample of its own values. A note only: ``kl_div`` with the default reduction, and ``binary_cross_entropy`` of a
-    softmax over several classes (a WARNING where more than one is right).
+    that a clamp makes look like probabilities, by hand as well, an overlap (Dice, IoU, Tversky) written by hand of
+    scores that come straight out of a layer, and a softmax over the samples whose logarithms are picked, or weighed and
+    summed up, for each sample of its own values. A note only: ``kl_div`` with the default reduction, and
+    ``binary_cross_entropy`` of a softmax over several classes (a WARNING where more than one is right).
 
     **Why it matters.** These losses compute something all the same. ``nll_loss`` on raw scores has no lower bound: the
     scores grow and the loss falls to minus infinity while nothing is learned. With one class the loss is 0 for ever.

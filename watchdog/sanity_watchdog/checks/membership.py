@@ -185,12 +185,11 @@ def _register(strangers: list[Stranger]) -> str:
 def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     """Trainable parameters that an optimizer holds never got a gradient.
 
-    **What it sees.** The presence of gradients over the first optimizer steps. Twelve steps of the optimizer (or the
-    whole of a shorter run) without any gradient count.
+    **What it sees.** The presence of gradients over twelve steps of the optimizer, or over the whole of a shorter run.
 
     **Why it matters.** These parameters do not train. On one device a small spare head is harmless and only noted; a
-    large part of the model means a ``detach``, a ``no_grad`` or an unused output, and a loss that the first step has
-    computed and not returned was forgotten. DistributedDataParallel stops with an error in the second step.
+    large part of the model, or all that an optimizer holds, means a ``detach``, a ``no_grad`` or an unused output, and
+    a loss that the first step has computed and not returned was forgotten. DistributedDataParallel stops in step two.
 
     **How to fix.** Follow the parameter's output to the loss::
 
@@ -213,7 +212,8 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
     training = [m for m in seen.without if not (m.evaluating or m.written)]  # teachers wait on purpose
     elements, idle = (sum(m.numel for m in members) for members in (seen.without, training))
     matrices = sum(m.matrix for m in training)
-    large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1) or bool(seen.left_out)
+    large = idle >= share * seen.elements or matrices >= LARGE_MATRICES * max(seen.matrices, 1)
+    large |= bool(seen.left_out or seen.idle)
     part, noun = elements / max(seen.elements, 1), "parameters" if len(seen.without) > 1 else "parameter"
     yield without_gradient.alert(
         seen,
@@ -224,6 +224,8 @@ def without_gradient(seen: Reached, *, share: float = LARGE_SHARE) -> Findings:
         if seen.left_out
         else 'freeze or remove them, or use strategy="ddp_find_unused_parameters_true"'
         if seen.fatal
+        else f"their gradient ends at {seen.cut}: let it go on to the loss, or freeze or remove them"
+        if seen.cut
         else "look for detach(), no_grad(), or an output or a loss that is left out; else freeze or remove them",
         subjects=[m.name for m in seen.without],
         evidence={"parameters": len(seen.without), "share": part, "limit": share, "matrices": matrices},
@@ -250,8 +252,8 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
 
     **When to ignore.** Where you resume in order to freeze.
 
-    **Limits.** Adapters, linear probes, bias-only and temperature fine-tuning are taken as meant. Nearly everything
-    means that only one or two biases train, and not one for each matrix, of layers that the optimizer holds frozen.
+    **Limits.** Adapters, linear probes, bias-only and temperature fine-tuning are taken as meant: nearly everything is
+    all but one or two biases of layers whose matrices are frozen, and not one for each matrix.
 
     **Sources.** lightning 2.6: freezing happens in ``setup``, thawing in an epoch that is not run again after a resume.
     """
@@ -287,12 +289,11 @@ def frozen_by_mistake(seen: Frozen) -> Findings:
             hint="call requires_grad_(True) on what is to train",
             evidence={"parameters": seen.parameters, "trainable": 0},
         )
-    elif seen.held and 0 < len(seen.trainable) == seen.beside <= min(FEW, seen.matrices - 1):
+    elif 0 < len(seen.trainable) == seen.beside <= min(FEW, seen.matrices - 1):
         yield frozen_by_mistake.alert(
             seen,
-            f"the optimizer holds {len(seen.held)} frozen matrices; only {len(seen.trainable)} of {seen.parameters} "
-            "parameters train",
-            hint="call requires_grad_(True) on what is to train, or give the optimizer only what trains",
-            subjects=seen.held,
+            f"only {' and '.join(seen.trainable)} can train: the matrices beside are frozen"[:99],
+            hint="call requires_grad_(True) on what is to train; a filter by name may have missed the weights",
+            subjects=seen.held or seen.trainable,
             evidence={"frozen_matrices": len(seen.held), "trainable": len(seen.trainable)},
         )

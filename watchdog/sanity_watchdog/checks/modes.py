@@ -179,7 +179,7 @@ def extreme_dropout(seen: Dropouts, *, rate: float = DROPS_NEARLY_ALL) -> Findin
         )
 
 
-@check("WD508", "stale-statistics", Severity.WARNING, RunningStatistics, implied_by=("WD122", "WD504"))
+@check("WD508", "stale-statistics", Severity.WARNING, RunningStatistics, implied_by=("WD122", "WD142", "WD504"))
 def stale_statistics(seen: RunningStatistics) -> Findings:
     """BatchNorm's running statistics are far from what the batches show.
 

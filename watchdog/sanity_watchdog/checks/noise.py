@@ -13,6 +13,10 @@ SAID = {
         "the target is the noisy input itself: the network has but to copy what it is given",
         "compare with the noise that was drawn, or with the data before it was added",
     ),
+    "even": (
+        "noise is drawn evenly from 0 to 1, where normal numbers are meant: its mean is a half",
+        "use torch.randn_like(x) in place of torch.rand_like(x)",
+    ),
     "cut": (
         "codes are drawn without a gradient: their encoder learns from the divergence alone",
         "use mean + deviation * torch.randn_like(deviation), or rsample() in place of sample()",
@@ -32,13 +36,14 @@ SAID = {
 def misplaced_noise(seen: DrawnNoise) -> Findings:
     """Noise that the step draws is not the noise that its loss is about.
 
-    **What it sees.** The first step: normal numbers that it draws, and what they go into. It alerts where a prediction
+    **What it sees.** The first step: random numbers that it draws, and what they go into. It alerts where a prediction
     is compared with noise, or the difference between noise and data, that is not in the network's input, while other
     noise of the same shape is (diffusion, flow matching), or with that input itself: data and noise, both multiplied by
-    a level of each sample's own and added. And, where the divergence of a Gaussian from a fixed one is computed, where
-    the codes of that Gaussian are drawn without a gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and
-    enter a layer, and where their noise is multiplied by the logarithm of the variance or by the variance, in place of
-    its root.
+    a level of each sample's own and added; and where what is added to data of its shape, and then predicted, was drawn
+    evenly from 0 to 1. And, where the divergence of a Gaussian from a fixed one is computed, where the codes of that
+    Gaussian are drawn without a gradient (``sample()``, ``torch.normal``, inside ``no_grad``) and enter a layer, where
+    their noise is drawn evenly from 0 to 1, and where it is multiplied by the logarithm of the variance or by the
+    variance, in place of its root.
 
     **Why it matters.** Nobody can predict noise that is shown nowhere: the best answer is its mean, zero. To copy an
     input teaches nothing of data, and the loss falls quickly. Codes without a gradient teach an encoder nothing but to

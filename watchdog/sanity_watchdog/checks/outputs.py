@@ -90,7 +90,8 @@ def clipped_outputs(seen: LossSeen) -> Findings:
     **What it sees.** The activation that made the scores of a classification loss (ReLU, tanh and others that cut one
     side off), or scores of which none is negative and many are exactly 0. For regression losses, and for squared and
     absolute errors by hand that are averaged as they are: an activation whose range leaves out more than 5 % of the
-    targets, or a ReLU all of whose outputs are 0.
+    targets, or a ReLU all of whose outputs are 0; and outputs of which none is negative and many are exactly 0, beside
+    targets below 0.
 
     **Why it matters.** A clipped score cannot say "certainly not this class", has no gradient where it is clipped, and
     may be stuck at 0 from the first step. Targets outside the range can never be reached.
@@ -130,7 +131,12 @@ def clipped_outputs(seen: LossSeen) -> Findings:
                 f"{_beyond(seen, low, high):.0%} of the targets are outside {name}'s range [{low:g}, {high:g}], "
                 f"limit {BEYOND:.0%}"
             )
-        hint = f"remove the {name}{made}, or scale the targets into its range"
+        elif name in ("", "clamp") and seen.low == 0 < seen.high and seen.zeros > ZEROS and seen.negative > BEYOND:
+            message = (
+                f"no output is below 0 and {seen.zeros:.0%} are exactly 0, but {seen.negative:.0%} of the targets are"
+                " negative"
+            )
+        hint = f"remove the {name or 'clamp'}{made}, or scale the targets into its range"
     else:
         yield Skip("no loss on outputs of a known range")
     if message:
@@ -158,13 +164,14 @@ def impossible_loss(seen: LossSeen) -> Findings:
     **What it sees.** The value of each cross entropy, binary cross entropy and regression loss against its lower
     bound for the very targets, weights and smoothing of the call (0 for hard labels, the entropy of soft ones). Also
     a step that minimises minus a loss on targets of the batch, the log-likelihood of the batch's own data (``log_prob``
-    of torch's distributions, ``log_softmax`` at the labels, Cox's partial likelihood), the overlap of probabilities
-    with its masks (Dice, IoU and Tversky by hand), or minus an error written by hand (squared, absolute, pinball), as
-    all or as a plain term of its loss (a WARNING). Where another loss in it has its right sign, or several optimizers
-    play, a difference is meant, and so may be minus a loss beside a term of another kind on the data. The divergence of
-    a Gaussian from a fixed one, known by its algebra or made by ``kl_divergence``, is told beside other losses as well,
-    and so are the smaller side of PPO's clipped surrogate that is minimised, and a log-scale (of a learned variance, of
-    a flow's couplings) whose sign lets the loss fall with it and with the squares that it scales at once.
+    of torch's distributions, ``log_softmax`` at the labels, Cox's partial likelihood), a ``logsigmoid`` where nothing
+    is frozen, the overlap of probabilities with its masks (Dice, IoU and Tversky by hand), or minus an error written by
+    hand (squared, absolute, pinball), as all or as a plain term of its loss (a WARNING). Where another loss in it has
+    its right sign, or several optimizers play, a difference is meant, and so may be minus a loss beside a term of
+    another kind on the data. The divergence of a Gaussian from a fixed one, known by its algebra or made by
+    ``kl_divergence``, is told beside other losses as well, and so are the smaller side of PPO's clipped surrogate that
+    is minimised, and a log-scale (of a learned variance, of a flow's couplings) whose sign lets the loss fall with it
+    and with the squares that it scales at once.
 
     **Why it matters.** A loss without a floor has no optimum: training runs away towards minus infinity, and a falling
     curve looks like success.

@@ -8,7 +8,7 @@ from ..evidence.portability import OperatorGap, Operators, PrecisionOnTargets, W
 from .check import Check, Findings, Skip, check
 
 
-@check("WD405", "float64-on-target", Severity.ERROR, WideTensors)
+@check("WD405", "float64-on-target", Severity.ERROR, WideTensors, implied_by=("WD408",))
 def float64_on_target(seen: WideTensors) -> Findings:
     """A float64 or complex128 tensor has to go to a device that has no such format.
 

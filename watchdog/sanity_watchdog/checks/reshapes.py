@@ -4,6 +4,9 @@ from ..alerts import Severity
 from ..evidence.dependence import Reordered, UnusedResult
 from .check import Findings, check
 
+NO_METHODS = ("normalize",)
+"""Functions that tensors do not have as methods."""
+
 
 @check("WD135", "torn-axes", Severity.WARNING, Reordered, implied_by=("WD103", "WD131", "WD132"))
 def torn_axes(seen: Reordered) -> Findings:
@@ -75,10 +78,11 @@ def unused_result(seen: UnusedResult) -> Findings:
     """
     if seen.operation:
         twin = f", or use {seen.operation}_" if seen.twin else ""
+        called = f"F.{seen.operation}" if seen.operation in NO_METHODS else f"x.{seen.operation}"
         yield unused_result.alert(
             seen,
             f"{seen.operation} returns a new tensor, which nobody takes: the line has no effect",
-            hint=f"take the result: x = x.{seen.operation}(...){twin}",
+            hint=f"take the result: x = {called}(...){twin}",
             where=seen.where,
             evidence={"operation": seen.operation},
         )

@@ -192,8 +192,8 @@ def padding_in_loss(seen: TokenTargets) -> Findings:
 
     **Limits.** A token that is a tenth of the other targets too is taken for data, as black in rasters. Padding at
     the beginning of rows, and less than 30 %, are not seen. Only losses whose targets belong to the ids of an embedding
-    are judged, and those of ``ctc_loss``; with ``reduction="none"`` the former only where nothing stands between them
-    and their sum. Class weights may leave padding out: with them nothing is judged.
+    are judged, and those of ``ctc_loss``; with ``reduction="none"``, and where log-probabilities are picked by hand,
+    only where nothing stands between them and their sum. With class weights nothing is judged.
 
     **Sources.** Data collators of Hugging Face Transformers set padded labels to -100 for this reason.
     """

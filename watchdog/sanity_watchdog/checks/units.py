@@ -16,7 +16,8 @@ UNDERFLOW = 2.0**-116
 layer stops gradients at once, whatever their size."""
 BARE = "what it computes does not reach the loss: look behind it for a wrong axis, a mask or a factor of zero"
 SILENCED = "start biases at zero, scale the inputs, lower the first learning rates, or use LeakyReLU or GELU"
-"""Hints where no activation lies behind a layer, and where one does."""
+WHOLLY = "; or is there a mask or a factor of zero behind it?"
+"""Hints where no activation lies behind a layer, where one does, and what is added where all units are silent."""
 FLAT_SHARE = 0.7
 """Share of a bounded activation's outputs at its flat ends. Unit inputs: default initialisation below 0.1, standard
 normal weights of 64 inputs 0.77."""
@@ -81,7 +82,7 @@ def dead_units(seen: SilentUnits, *, share: float = SILENT_SHARE) -> Findings:
         else:
             message = f"{worst.silent} of {worst.units} units of {worst.name} got no gradient in {seen.samples} samples"
             message = message[:80] + f" (limit {_limit(worst, share):.0%})"
-            hint = BARE if worst.bare else SILENCED
+            hint = BARE if worst.bare else SILENCED + (WHOLLY if worst.silent == worst.units else "")
         names = [layer.name for layer in layers] if seen.largest != 0 else []
         waits = seen.waits and all(layer.share == 1 for layer in layers)
         severity = Severity.INFO if waits else None
@@ -108,7 +109,8 @@ def saturated_units(seen: SaturatedUnits, *, share: float = FLAT_SHARE) -> Findi
     """A bounded activation starts at its flat ends, where gradients vanish.
 
     **What it sees.** Outputs of Tanh, Sigmoid and their like, and of ``torch.tanh``, in the first training step: the
-    share within 1 % of either end. The last module and the last line of these may make the output and are left out.
+    share within 1 % of either end. The last module, unless weights follow it in a sequence, and the last line of these
+    may make the output and are left out.
 
     **Why it matters.** The slope there is below 4 % of its largest: layers before it hardly learn.
 

@@ -89,6 +89,7 @@ class Repeats(Evidence):
         reseeded: line that draws after each step has set the global generator to the same state; empty for none.
         alike: steps at whose end it was in that state, or batches that were handed over in one.
         loading: is it what comes before the step, as loading a sample, that sets it?
+        own: line at which a generator of the user's was in the same state in each step.
     """
 
     batches: tuple[tuple[int, int, int], ...] = ()
@@ -100,6 +101,7 @@ class Repeats(Evidence):
     reseeded: str = ""
     alike: int = 0
     loading: bool = False
+    own: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

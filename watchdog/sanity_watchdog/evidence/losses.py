@@ -179,6 +179,13 @@ class OverlapLoss(ByHandLoss):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CutLoss(ByHandLoss):
+    """A binary cross entropy of a layer's scores that are clamped between 0 and 1; ``edges``: share at an edge."""
+
+    edges: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class AcrossLoss(ByHandLoss):
     """A softmax over the samples, whose logarithms are picked or summed up over another axis, sample by sample."""
 

@@ -123,6 +123,8 @@ class Reached(Evidence):
         elements: elements of all of them. matrices: how many are matrices.
         without: those that never had a gradient.
         fatal: would DistributedDataParallel stop because of them?
+        idle: numbers of the optimizers all of whose parameters are among them, beside others that do get gradients.
+        cut: the last operation and line in the first step at which gradients of some of them end.
         left_out: function and line of a loss of theirs that the first step computed and did not return.
         waits: does the step ask for its number or the epoch's, so that they may join in later in this run?
     """
@@ -132,6 +134,8 @@ class Reached(Evidence):
     matrices: int
     without: tuple[Member, ...] = ()
     fatal: bool = False
+    idle: tuple[int, ...] = ()
+    cut: str = ""
     left_out: str = ""
     waits: bool = False
 

@@ -89,6 +89,19 @@ class Culprit:
     high: float = math.nan
 
 
+@dataclass(frozen=True)
+class Spoiled:
+    """A parameter or buffer that was not finite when the loss was not, before its backward.
+
+    Attributes:
+        name: its name. by_others: is what the optimizer keeps of it finite, or is it a buffer, so that no gradient was
+            the cause?
+    """
+
+    name: str
+    by_others: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class LossFinite(Evidence):
     """The first loss that is not finite, with what was seen around it.
@@ -102,6 +115,7 @@ class LossFinite(Evidence):
         precision: of the Trainer.
         hazards: operations of the first step's graph that can divide by zero or take its logarithm.
         culprit: the operation that was seen to do it.
+        spoiled: what was not finite before.
     """
 
     batch: int = -1
@@ -116,6 +130,7 @@ class LossFinite(Evidence):
     precision: str = "32-true"
     hazards: tuple[str, ...] = ()
     culprit: Culprit | None = None
+    spoiled: Spoiled | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

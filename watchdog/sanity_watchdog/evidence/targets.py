@@ -151,8 +151,9 @@ class DrawnNoise(Evidence):
 
     Attributes:
         kind: ``unseen``: a target of noise other than that in the network's input; ``copied``: a target that is that
-            noisy input; ``cut``: codes of a variational network are drawn without a gradient; ``log``, ``variance``:
-            their noise is multiplied by the logarithm of the variance, or by the variance. Empty where nothing is.
+            noisy input; ``even``: noise drawn evenly from 0 to 1; ``cut``: codes of a variational network are drawn
+            without a gradient; ``log``, ``variance``: their noise is multiplied by the logarithm of the variance, or by
+            the variance. Empty where nothing is.
         where: the user's line. origin: where the noise that was meant is drawn.
     """
 

@@ -1,4 +1,4 @@
-"""Log-probabilities by hand that sum to one over the samples: each sample's own answer is picked from another axis."""
+"""Probabilities that sum to one over the samples, by hand: each sample's own answer is picked from another axis."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,7 @@ SUMS = ("sum", "mean")
 class _Shared:
     """A softmax at ``where`` over ``axis``, that of the samples. ``log``: taken. ``weighed``: by targets, each value.
 
-    ``picked``: one value of each sample, or a sum over its own values.
+    ``picked``: one value of each sample, or a sum over its own values. ``masked``: these targets are all 0 or 1.
     """
 
     where: str
@@ -32,13 +32,15 @@ class _Shared:
     log: bool
     weighed: bool = False
     picked: bool = False
+    masked: bool = False
 
 
 class Across:
     """Follows softmaxes over the axis of so many samples.
 
     Attributes:
-        found: line of one whose logarithms are picked, or summed up, over another axis; empty for none.
+        found: line of one whose logarithms are picked, or summed up, over another axis, or which itself is summed up so
+            behind a mask, as in an overlap; empty for none.
     """
 
     def __init__(self, samples: int) -> None:
@@ -46,25 +48,28 @@ class Across:
         self._samples = samples
         self._shared: Marks[_Shared] = Marks()
 
-    def follow(self, op: Operation) -> None:
-        """One operation on values made from the batch."""
+    def follow(self, op: Operation, rows: Tensor | None = None) -> None:
+        """One operation on values made from the batch; ``rows``: layout of the samples in its first argument."""
         if self.found or not op.out.requires_grad or op.first is None:
             return
         if op.name in SOFTMAXES:
-            self._begin(op)
+            self._begin(op, rows)
             return
         source = next((a for a in op.args if isinstance(a, Tensor) and self._shared.get(a) is not None), None)
         shared = None if source is None else self._shared.get(source)
         if source is not None and shared is not None:
             self._go_on(op, source, shared)
 
-    def _begin(self, op: Operation) -> None:
+    def _begin(self, op: Operation, rows: Tensor | None) -> None:
         out = op.out
         axis = op.kwargs.get("dim", next((a for a in op.args[1:] if type(a) is int), None))
         axis = (0 if out.ndim in (0, 1, 3) else 1) if axis is None else axis
-        if out.ndim < 2 or not isinstance(axis, int) or list(out.shape).count(self._samples) != 1:
+        if out.ndim < 2 or not isinstance(axis, int):
             return
         axis %= out.ndim
+        known = [a for a, n in enumerate(rows.shape) if n > 1] if rows is not None and rows.ndim == out.ndim else []
+        if known != [axis] if known else list(out.shape).count(self._samples) != 1:
+            return
         if out.shape[axis] == self._samples > 1 and max(out.shape[:axis] + out.shape[axis + 1 :]) > 1:
             self._shared.put(out, _Shared(user_line(), axis, op.name == "log_softmax"))
 
@@ -79,13 +84,14 @@ class Across:
             after = shared if name in VIEWS else None
         elif name == "mul" and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
             other = given[1] if given[0] is source else given[0]
-            after = None if other.requires_grad else replace(shared, weighed=True)
+            masked = not shared.log and not other.requires_grad and bool(((other == 0) | (other == 1)).all())
+            after = None if other.requires_grad else replace(shared, weighed=True, masked=masked)
         elif _takes(op, source, shared):
             after = replace(shared, weighed=True, picked=True)
         if after is None:
             return
         self._shared.put(out, after)
-        if after.picked and after.log:
+        if after.picked and (after.log or after.masked):
             self.found = after.where
 
 
@@ -100,8 +106,10 @@ def _takes(op: Operation, source: Tensor, shared: _Shared) -> bool:
     if name not in ("gather", "take_along_dim") and not (name in SUMS and shared.weighed):
         return False
     axis = op.kwargs.get("dim", next((a for a in args[1:] if not isinstance(a, Tensor)), None))
-    axis = axis[0] if isinstance(axis, (tuple, list)) and len(axis) == 1 else axis
-    return type(axis) is int and axis % source.ndim != shared.axis and source.shape[axis] > 1
+    axes = axis if isinstance(axis, (tuple, list)) else (axis,)
+    if not all(type(a) is int for a in axes) or shared.axis in [a % source.ndim for a in axes]:
+        return False
+    return any(source.shape[a] > 1 for a in axes)
 
 
 def _are_numbers(places: Any, count: int) -> bool:

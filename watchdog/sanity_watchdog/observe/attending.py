@@ -64,7 +64,7 @@ class Attending:
         """One operation of the step of ``trace``, of whose inputs the ``facts`` are known."""
         self.together.follow(op)
         self.weighing.follow(op)
-        self.across.follow(op)
+        self.across.follow(op, facts[0].rows if facts else None)
         self._unmasked.follow(op, trace)
         self.recurring.follow(op, [f.rows for f in facts])
         name, args, out, given = op.name, op.args, op.out, op.first

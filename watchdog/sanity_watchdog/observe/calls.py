@@ -158,11 +158,13 @@ class Trace:
         asked: tensors, by identity, of which the step asked for gradients by hand.
         distils: did a network's own answers weigh log-probabilities, or did it give some without a gradient?
         holds_on: was something stored subtracted from a matrix that trains, as a penalty on leaving old weights does?
+        picked: log-probabilities that were picked by labels, as calls of ``nll_loss`` without a reduction.
         overlaps: lines at which scores straight out of a layer were divided like overlaps of probabilities, and their
             extremes.
         pulled: for each backward pass, the lines that pull trained outputs together where nothing else is in its loss.
         unused: the first operation that makes a new tensor which nobody takes, its line, and: is there an in-place one?
         twice: softmaxes, sigmoids and their logarithms, each with the softmax or sigmoid that had made its argument.
+        ends: leaves, by identity, whose gradients end at a place, in order.
         known: tensors made in the step from nothing but parameters, buffers, the batch and what is drawn in it, each
             with its version at that time; negative where something of unknown origin came in.
     """
@@ -187,12 +189,14 @@ class Trace:
     asked: set[int] = field(default_factory=set)
     distils: bool = False
     holds_on: bool = False
+    picked: list[LossCall] = field(default_factory=list)
     overlaps: list[tuple[str, float, float]] = field(default_factory=list)
     pulled: list[tuple[str, ...]] = field(default_factory=list)
     unused: tuple[str, str, bool] | None = None
     twice: list[tuple[Origin, Origin]] = field(default_factory=list)
     dropped: Marks[tuple[float, str]] = field(default_factory=Marks)
     cuts: Marks[Cut] = field(default_factory=Marks)
+    ends: dict[Cut, set[int]] = field(default_factory=dict)
     known: Marks[int] = field(default_factory=Marks)
 
     @property
@@ -205,6 +209,7 @@ class Trace:
         for call in self.calls:
             call.arguments = {k: v for k, v in call.arguments.items() if not isinstance(v, Tensor)}
             call.value = call.head = call.weights = None
+        self.picked.clear()
         self.frontier.clear()
         self.joined.clear()
         self.suspects.clear()

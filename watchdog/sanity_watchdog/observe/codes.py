@@ -1,6 +1,6 @@
 """How a variational network draws its codes: is the noise scaled by the deviation, and does a gradient flow?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from .site import user_line
 ALIKE = RESHAPES | {"expand", "expand_as", "detach", "clone", "contiguous", "float", "to"}
 MOST = 32
 """Codes and divergences of a step that are looked at."""
-LOG, VARIANCE, CUT = "log", "variance", "cut"
+LOG, VARIANCE, CUT, EVEN = "log", "variance", "cut", "even"
 
 
 @dataclass(eq=False)
@@ -29,12 +29,20 @@ class _Code:
 
 
 class Codes:
-    """Follows codes through one step. ``is_noise``: is a tensor made of draws alone? ``is_made``: of data?"""
+    """Follows codes through one step.
+
+    ``is_noise``: is a tensor made of draws alone? ``is_made``: of data? ``is_even``: of draws from 0 to 1?
+    """
 
     def __init__(
-        self, gaussians: Gaussians, is_noise: Callable[[Tensor], bool], is_made: Callable[[Tensor], bool]
+        self,
+        gaussians: Gaussians,
+        is_noise: Callable[[Tensor], bool],
+        is_made: Callable[[Tensor], bool],
+        is_even: Callable[[Tensor], bool],
     ) -> None:
-        self._gaussians, self._is_noise, self._is_made = gaussians, is_noise, is_made
+        self._gaussians, self._is_noise, self._is_made, self._is_even = gaussians, is_noise, is_made, is_even
+        self._even: list[tuple[str, Form]] = []
         self._roots: Marks[frozenset[Atom]] = Marks()
         self._spread: Marks[bool] = Marks()
         self._codes: Marks[_Code] = Marks()
@@ -52,6 +60,8 @@ class Codes:
             for kind in {_mistaken(scale, variance_of(form)) for form in divergences}
             if kind
         ]
+        roots = {atom for form in divergences for atom in _leaves(form)}
+        found += [(EVEN, where) for where, scale in self._even if not roots.isdisjoint(_leaves(scale))]
         means = {atom for form in divergences for kind, inner in form if kind == "square" for atom, _ in _pairs(inner)}
         means = means.union(*(self._standardised.get(atom, ()) for atom in means))
         for code in self._cut:
@@ -107,6 +117,9 @@ class Codes:
             self._cut.append(code)
 
     def _scale(self, inputs: list[Tensor], out: Tensor) -> None:
+        even = [self._is_even(t) for t in inputs]
+        if even.count(True) == 1 and len(self._even) < MOST and out.requires_grad:
+            self._even.append((user_line(), self._gaussians.of(inputs[even.index(False)])))
         noise = [self._is_noise(t) for t in inputs]
         if noise.count(True) != 1:
             return
@@ -129,6 +142,15 @@ class Codes:
 
 def _pairs(inner: Any) -> list[tuple[Atom, float]]:
     return list(inner) if isinstance(inner, frozenset) else []
+
+
+def _leaves(form: Form) -> Iterator[Atom]:
+    """Atoms of unknown making, also within others."""
+    for kind, inner in form:
+        if isinstance(inner, frozenset):
+            yield from _leaves(dict(inner))
+        else:
+            yield kind, inner
 
 
 def _mistaken(scale: Form, variance: Atom | None) -> str:

@@ -23,6 +23,8 @@ WATCHED = DIVIDES | frozenset((
 ))  # fmt: skip
 MASKED = ("softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention")
 """Operations that minus infinity may enter: a mask."""
+EMPTY = "empty "
+"""Before the name of an operation that makes one number of none."""
 MOST = 1_000
 """Operations remembered."""
 
@@ -36,6 +38,9 @@ class Culprits:
     def follow(self, op: Operation) -> None:
         """An operation has run."""
         name, inputs, out = op.name, op.inputs, op.out
+        if inputs and not inputs[0].numel() and out.numel() == 1 and out.is_floating_point() and is_plain(out):
+            value = out.detach().float().reshape(())
+            self._seen.append((EMPTY + name, user_line(), torch.stack([*value.new_zeros(2).unbind(), value, value])))
         half = out.dtype is torch.float16
         if not (name in WATCHED or half) or not inputs or len(self._seen) >= MOST:
             return

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..evidence.dependence import Dependence, PositionWeights, Reordered, UnusedResult
+from ..evidence.dependence import Dependence, PositionWeights, Reordered, Suspect, UnusedResult
 from .batches import Samples, elements
 from .calls import Frontier, LossCall, Trace
 from .company import COUNTS, astray, company, overshadowed
@@ -21,7 +21,7 @@ from .nodes import MOST, nodes
 from .observer import is_plain
 from .obstacles import NORM, batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Entry, Row, row_of, sample_axis
-from .suspects import MOVED, RESHAPED, Seen
+from .suspects import MOVED, RESHAPED, Seen, behind
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -78,16 +78,16 @@ class DependenceWatch(FirstLossObserver):
         sure = fits and any(map(gathers, at.run.loaders[:1]))
         in_order = attending is not None and attending.together.in_order and not any(map(shuffles, at.run.loaders))
         tags |= {"function": call.name, "where": call.where, "samples": samples, "shape": tuple(call.input.shape)}
-        behind = list(nodes(call.input))
+        graph = list(nodes(call.input))
         tags |= {
             "sequential": _sequential(trace, samples, at.run.module) if sure and not in_order else "",
-            "suspects": tuple(s.named(at.run.module) for s in trace.suspects if not s.is_cleared(at.run.module)),
+            "suspects": _named(trace.suspects, at.run.module),
         }
-        reason = "a graph of more than 20,000 nodes" if len(behind) >= MOST else obstacle(trace, behind, loss)
+        reason = "a graph of more than 20,000 nodes" if len(graph) >= MOST else obstacle(trace, graph, loss)
         if reason:
             return Dependence(reason=reason, **tags)
         ends = {f.operation.out.grad_fn for f in trace.frontier}
-        if ends.isdisjoint(behind):
+        if ends.isdisjoint(graph):
             if call.name in REGRESSING or trace.probed:  # such as features of what a generator makes
                 return Dependence(**told)
             if trace.left:
@@ -99,18 +99,20 @@ class DependenceWatch(FirstLossObserver):
         meant = attending.together.reason if attending is not None else ""
         meant = IN_ORDER if in_order else meant
         meant = meant if sure else UNSURE
-        mixing = meant or mixing_on_purpose(call, behind, samples, elements(at.data), at.run.module, trace)
+        mixing = meant or mixing_on_purpose(call, graph, samples, elements(at.data), at.run.module, trace)
         try:
-            found = self._ask(trace, call, samples, set(behind), mixing)
+            found = self._ask(trace, call, samples, set(graph), mixing)
         except RuntimeError as error:
             if "second time" not in str(error):
                 raise
             return Dependence(reason="the step has already gone back through this graph", **tags)
         mixing = "" if mixing == NORM and "astray" in found else mixing
+        if "guilty" in found:
+            tags["suspects"] = _named(found.pop("guilty"), at.run.module)
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
-    def _ask(self, trace: Trace, call: LossCall, samples: int, behind: set[Any], mixing: str) -> dict[str, Any]:
-        ends = [f for f in trace.frontier if f.operation.out.grad_fn in behind]
+    def _ask(self, trace: Trace, call: LossCall, samples: int, graph: set[Any], mixing: str) -> dict[str, Any]:
+        ends = [f for f in trace.frontier if f.operation.out.grad_fn in graph]
         reached = [f for f in ends if f.data.numel() and f.operation.out.numel()]
         row = row_of(call, reached, samples)
         with torch.enable_grad():  # a step may go back while it is off
@@ -132,7 +134,7 @@ class DependenceWatch(FirstLossObserver):
                     self._look_ahead(found, trace, row, row.entry, gradient)
         if row.entry is not None and row.entry.shift:
             found |= {"position": row.position, "length": row.length, "before": row.entry.offset}
-        picked = any(node.name().startswith("IndexBackward") for node in behind)
+        picked = any(node.name().startswith("IndexBackward") for node in graph)
         moved = any(s.kind == MOVED for s in trace.suspects)
         if first is not None and (first.others or moved) and mixing in ("", NORM) and not picked:
             again = _gradients(call.input[row.another], reached)
@@ -155,6 +157,8 @@ class DependenceWatch(FirstLossObserver):
             trace.looks_ahead = later > COUNTS * earlier
         elif earlier > 0:
             found["later"] = later / earlier
+            if later > COUNTS * earlier:
+                found["guilty"] = behind(trace.suspects, entry.place.operation.out)
 
     def _measure(self, found: dict[str, Any], row: Row, place: Frontier, mass: Tensor, samples: int) -> None:
         shapes = zip(mass.shape[:2], place.data.shape[:2], strict=False)
@@ -163,6 +167,10 @@ class DependenceWatch(FirstLossObserver):
             sharing, influence = min(_others(mass, axis, row.sample) for axis in axes)
             if not math.isnan(sharing) and not found.get("sharing", -1.0) >= sharing:
                 found |= {"sharing": sharing, "influence": influence}
+
+
+def _named(seen: Sequence[Seen], module: torch.nn.Module) -> tuple[Suspect, ...]:
+    return tuple(s.named(module) for s in seen if not s.is_cleared(module))
 
 
 def _scored(call: LossCall, samples: int) -> int:

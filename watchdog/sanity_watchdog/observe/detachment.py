@@ -1,5 +1,7 @@
 """Does a gradient flow from the loss that the step returned, and where was it lost?"""
 
+from collections.abc import Mapping, Set
+
 import torch
 from torch import Tensor
 
@@ -7,10 +9,13 @@ from ..evidence.detached import Cut, DetachedLoss
 from .calls import Trace
 from .leaves import reaches_nothing
 from .moment import Moment
+from .nodes import nodes
 from .operation import Operation
 from .operations import FROM_HOST
 from .site import user_line
 
+MOST, FAR = 16, 2_000
+"""Places at which gradients end whose leaves are looked for, and nodes of the graph before each."""
 NO_HISTORY = "does not require grad and does not have a grad_fn"
 """What autograd says of a loss without a gradient."""
 
@@ -24,9 +29,23 @@ def note_cut(trace: Trace, op: Operation) -> None:
     if out.requires_grad or trace.cuts.get(out) is not None:
         return
     if learned:
-        trace.cuts.put(out, Cut(op.name.strip("_") if torch.is_grad_enabled() else "no_grad", user_line()))
-    elif (cut := next(filter(None, map(trace.cuts.get, inputs)), None)) is not None:
+        cut = Cut(op.name.strip("_") if torch.is_grad_enabled() else "no_grad", user_line())
         trace.cuts.put(out, cut)
+        if cut not in trace.ends and len(trace.ends) < MOST and out.dtype is not torch.bool:
+            roots = (t._base if t.grad_fn is None and t._base is not None else t for t in inputs)  # seen in no_grad
+            behind = (node for t in roots for node in nodes(t, FAR))
+            found = {id(node.variable) for node in behind if hasattr(node, "variable")}
+            trace.ends[cut] = found | {id(t) for t in inputs if t.requires_grad and t.is_leaf}
+    elif (before := next(filter(None, map(trace.cuts.get, inputs)), None)) is not None:
+        trace.cuts.put(out, before)
+
+
+def last_end(ends: Mapping[Cut, set[int]], leaves: Set[int]) -> str:
+    """The last operation and line at which gradients of some of the leaves end; what does so on purpose comes before
+    what runs in no_grad. Empty for none.
+    """
+    cuts = sorted((c for c, several in ends.items() if several & leaves), key=lambda c: c.operation != "no_grad")
+    return f"{cuts[-1].operation} at {cuts[-1].where}" if cuts else ""
 
 
 def note_detached(at: Moment, loss: Tensor) -> None:

@@ -25,7 +25,7 @@ class Fact:
         logs: descends from a ``log_softmax``. axis_added: an axis of length one was put in on purpose. spread:
         differences over two batch axes. pairs: other values over two batch axes. rows, classes: layouts of the samples
         and of a layer's outputs in it. line: factor and shift after a tanh. (0.5, 0.5) make a sigmoid of it. softened:
-        what made it before it was divided by a number above 1.
+        what made it before it was divided by a number above 1. grown: 1 for an exponential, 2 for one plus one.
     """
 
     data: bool = False
@@ -43,6 +43,7 @@ class Fact:
     classes: Tensor | None = None
     line: tuple[float, float] | None = None
     softened: Origin | None = None
+    grown: int = 0
 
     @property
     def is_raw(self) -> bool:
@@ -52,7 +53,7 @@ class Fact:
     @property
     def is_known(self) -> bool:
         """Is there anything to remember?"""
-        flags = (self.data, self.made, self.unit, self.norm, self.cosine, self.logs, self.axis_added)
+        flags = (self.data, self.made, self.unit, self.norm, self.cosine, self.logs, self.axis_added, self.grown)
         return any(flags) or any(
             x is not None
             for x in (self.origin, self.head, self.spread, self.pairs, self.classes, self.line, self.softened)

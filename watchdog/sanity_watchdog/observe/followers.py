@@ -8,7 +8,9 @@ from torch.distributions import Distribution
 from .calls import LossCall, Trace
 from .codes import Codes
 from .culprits import Culprits
+from .cut_logs import CutLogs
 from .errors import Errors
+from .even_noise import EvenNoise
 from .facts import TensorFacts
 from .gaussians import Gaussians
 from .idle_terms import IdleTerms
@@ -19,6 +21,7 @@ from .mixtures import Mixtures
 from .noise import Noise
 from .operation import Operation
 from .overlaps import Overlaps
+from .own_draws import OwnDraws
 from .penalties import Penalties
 from .picked import Picked
 from .rivals import Rivals, owners_of
@@ -42,22 +45,26 @@ class Followers:
         trace: of the step.
         facts: what is known of its tensors, its last operation's result apart.
         run: None where there is no optimizer.
+        samples: of the batch.
     """
 
-    def __init__(self, trace: Trace, facts: TensorFacts, run: Run | None) -> None:
+    def __init__(self, trace: Trace, facts: TensorFacts, run: Run | None, samples: int = 0) -> None:
         gaussians = Gaussians()
         self.culprits = Culprits()
         self.noise = Noise(facts.is_made)
         self.mixtures = Mixtures(self.noise)
         self.penalties = Penalties()
         self.lengths = Lengths()
-        self.codes = Codes(gaussians, lambda t: bool(self.noise.of(t)), facts.is_made)
+        self.even = EvenNoise(facts.is_given)
+        self.codes = Codes(gaussians, lambda t: bool(self.noise.of(t)), facts.is_made, self.even.of)
         self.idle = IdleTerms(trace.cuts.get)
         self.scales = LogScales(lambda t: any(c.value is t and c.name in NEVER_NEGATIVE for c in trace.calls))
-        self.signs = Signs(facts, gaussians)
+        self.signs = Signs(facts, gaussians, run is not None and all(p.requires_grad for p in run.module.parameters()))
         self.errors = Errors(facts)
         self.squashed = Squashed()
         self.totals = Totals(trace)
+        self.own = OwnDraws(samples)
+        self.cut_logs = CutLogs(facts)
         self.rivals = Rivals(owners_of(run), trace.calls)
         overlaps = Overlaps(trace, facts.is_scored, facts.is_given, lambda t: self.signs.fits("overlap", t))
         self._all: tuple[Follower, ...] = (
@@ -65,6 +72,7 @@ class Followers:
             overlaps,  # before the signs, which it tells what it finds
             self.noise,
             self.mixtures,
+            self.even,
             self.penalties,
             self.lengths,
             self.codes,
@@ -75,7 +83,9 @@ class Followers:
             self.squashed,
             self.totals,
             self.rivals,
-            Picked(trace, facts.is_given),
+            self.own,
+            self.cut_logs,
+            Picked(trace, facts),
         )
 
     def follow(self, op: Operation) -> None:
@@ -88,6 +98,7 @@ class Followers:
         self.idle.called(call)
         self.noise.called(call)
         self.mixtures.called(call)
+        self.even.called(call)
         self.signs.called(call)
 
     def likelihood(self, distribution: Distribution, value: Any, result: Any) -> None:

@@ -16,6 +16,8 @@ from .site import user_line
 
 JOINS = ("add", "stack", "cat")
 REDUCES = VIEWS | {"mean", "sum"}
+BLIND = frozenset(("argmax", "argmin", "eq", "ne", "gt", "ge", "lt", "le", "round", "floor", "ceil", "sign"))
+"""What has no slope: nobody cuts a gradient with these on purpose, so what follows from them is meant to be learned."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class IdleTerms:
         self._gaps: Marks[frozenset[int]] = Marks()
         self._terms: Marks[tuple[IdleTerm, ...]] = Marks()
         self._learned: set[frozenset[int]] = set()
+        self._slopes: Marks[bool] = Marks()
 
     def of(self, loss: Tensor) -> list[IdleTerm]:
         """Those that were added to ``loss``; not where what they compare is compared with a gradient as well."""
@@ -60,6 +63,8 @@ class IdleTerms:
         if name in SUBTRACTS:
             if len(inputs) == 2 and inputs[0].numel() > 1:
                 self._gaps.put(out, _pair(*inputs))
+            elif len(inputs) == 2 and len(_pair(*inputs)) == 1:
+                self._slopes.put(out, True)  # a loss less its own value: its slope for another value
             elif len(inputs) == 2 and inputs[1].requires_grad and name == "sub":
                 self._terms.put(out, self._terms.get(inputs[0]) or ())
             return
@@ -69,8 +74,19 @@ class IdleTerms:
                 self._compare("squared error" if name != "abs" else "absolute error", user_line(), gap, out)
             return
         known = [term for t in inputs for term in self._terms.get(t) or ()]
+        if name == "add" and len(inputs) == 2:
+            known += [t for one, other in (inputs, inputs[::-1]) if (t := self._blind(one, other)) is not None]
         if known and (name in JOINS or name in REDUCES or _weighs(op.name, op.args)):
             self._terms.put(out, tuple(dict.fromkeys(known)))
+
+    def _blind(self, value: Tensor, learned: Tensor) -> IdleTerm | None:
+        """A number behind an operation without a slope that is added to a loss."""
+        if value.requires_grad or not learned.requires_grad or value.numel() != 1 or self._slopes.get(learned):
+            return None
+        cut = self._cut(value)
+        if cut is None or cut.operation not in BLIND or self._terms.get(value) or not float(value):
+            return None
+        return IdleTerm("a number", user_line(), cut, frozenset((id(value),)))
 
 
 def _pair(one: Tensor, other: Tensor) -> frozenset[int]:

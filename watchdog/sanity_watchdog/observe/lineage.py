@@ -42,7 +42,7 @@ from .operations import (
     VIEWS,
     name_of,
 )
-from .origins import line_of, note_twice, origin_of
+from .origins import grown_by, line_of, note_twice, origin_of
 from .pairs import averaged, compared, pairs_of
 from .run import Run
 from .site import user_line
@@ -70,8 +70,8 @@ class Lineage:
         self._trace = trace
         self._scored = scored
         self._facts = TensorFacts(trace.cuts)
-        trace.followers = self._followers = Followers(trace, self._facts, run) if training else None
         self._samples = (where := Samples(batch, made_of)).count
+        trace.followers = self._followers = Followers(trace, self._facts, run, self._samples) if training else None
         trace.attending = self._attending = Attending(self._samples, made_of.count, self._facts.is_given)
         for tensor in tensors_of(batch):
             self._facts.put(tensor, Fact(data=True, rows=self._rows(tensor, where)))
@@ -121,8 +121,8 @@ class Lineage:
         if name in SILENT:
             if isinstance(out, Tensor) and (name.endswith("_like") or name.startswith("new_")):
                 self._put_known(out, True)
-                if name == "randn_like" and self._followers is not None:
-                    self._followers.noise.drawn(out)
+                if name in DRAWS and self._followers is not None:
+                    (self._followers.noise if name == "randn_like" else self._followers.even).drawn(out)
             return
         if name in HOOKS:
             self._obstacle("a hook on a tensor would fire twice")
@@ -191,7 +191,7 @@ class Lineage:
             self._note_frontier(op, facts)
         mixes, plain = name in MIXING, is_plain(out)
         line = line_of(op, first.line)
-        origin = origin_of(op, first.is_raw, first.origin, line)
+        origin = origin_of(op, first.is_raw, first.origin, line, [f.grown for f in facts])
         if out.requires_grad:
             given = first.softened if name == "log_softmax" else None
             note_twice(self._trace.twice, name, origin, first.origin or given)
@@ -201,6 +201,7 @@ class Lineage:
             origin=origin or (first.origin if name in VIEWS or joins_sigmoids(name, facts) else None),
             line=line,
             softened=softened(op, first),
+            grown=grown_by(op, first.grown),
             head=self._weight(inputs) if name in LAYERS else first.head if name in KEEPS_HEAD else None,
             unit=name in UNITS or keeps_length(name, inputs, facts) or divides_by_norm(name, facts),
             norm=name in NORMS or (first.norm and name in VIEWS | {"add", "maximum"}),
@@ -233,11 +234,11 @@ class Lineage:
         self._trace.known.put(tensor, writes(tensor) if known else UNKNOWN)
 
     def _is_known(self, tensor: Tensor, written: bool = False) -> bool:
-        """Nothing but what is ``known`` is in it; ``written``: by the operation at hand, and by no other since."""
+        """Nothing but what is ``known`` is in it; ``written``: by nothing since but, maybe, the operation."""
         version = self._trace.known.get(tensor)
         if isinstance(tensor, torch.nn.Parameter) or version == ANY:
             return True
-        return version not in (None, UNKNOWN) and version == writes(tensor) - written
+        return version not in (None, UNKNOWN) and writes(tensor) - written <= version <= writes(tensor)
 
     def _written(self, args: tuple[Any, ...]) -> None:
         """``target[places] = value``: data without a gradient leave no trace of it in the graph."""

@@ -4,7 +4,7 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from ..evidence.progress import Culprit, LossFinite
+from ..evidence.progress import Culprit, LossFinite, Spoiled
 
 RECENT = 128
 """Losses in the evidence."""
@@ -23,7 +23,12 @@ class Seen:
     bad_input: tuple[str, int] = ("", -1)
     failure: LossFinite | None = None
     culprits: dict[int, Culprit | None] = field(default_factory=dict)
+    spoiled: tuple[int, Spoiled] | None = None
     order: deque[tuple[int, float, float]] = field(default_factory=lambda: deque(maxlen=ORDER))
+
+    def spoiled_at(self, batch: int) -> Spoiled | None:
+        """What was not finite before the loss of this batch; None where it was the step of an earlier one."""
+        return self.spoiled[1] if self.spoiled is not None and self.spoiled[0] == batch else None
 
 
 def batch_of(failure: LossFinite | None) -> int:

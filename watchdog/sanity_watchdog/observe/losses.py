@@ -205,7 +205,7 @@ class LossCalls(Observer):
         trace = at.trace
         if trace is not None and trace.ids:
             self._has_ids = True
-            token_targets.ask(at, trace, [call for call, _ in pending if not call.error], loss)
+            token_targets.ask(at, trace, [call for call, _ in pending if not call.error] + trace.picked, loss)
         if self._telling is not None and loss is not None:
             self._telling.tell(at, loss)
         first = at.stage == "train" and not self._opened and loss is not None

@@ -10,17 +10,19 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import UninitializedParameter
 from torch.optim import Optimizer
 
+from ..evidence.detached import Cut
 from ..evidence.membership import Foreign, Frozen, LossLeaves, Member, Membership, Reached, Stranger
 from ..evidence.readings import Unseen
+from .detachment import last_end
 from .holding import held_by, ids_held_by
 from .leaves import homes, leaves
 from .left_out import left_out
 from .moment import Moment
 from .names import parameter_owners, plain_name
-from .observer import Observer, in_samples, is_plain, loss_of, writes
+from .observer import Observer, in_samples, loss_of, writes
 from .run import Run
 from .sharding import local
-from .sharing import Sharing
+from .sharing import Sharing, aliases
 
 WATCHED = 32
 """Attempts in which the presence of gradients is looked at every time; later only at samples."""
@@ -54,6 +56,7 @@ class MembershipObserver(Observer):
         self._left_toggled = 0
         self._sharing = Sharing()
         self._left_out: dict[int, str] = {}
+        self._ends: dict[Cut, set[int]] = {}
         self._held_at_start: set[int] = set()
         self._writes: dict[int, int] = {}
 
@@ -74,6 +77,8 @@ class MembershipObserver(Observer):
 
     def output(self, at: Moment, output: Any) -> None:
         run, loss = self._run, loss_of(output)
+        if at.stage == "train" and at.trace is not None and not self._ends:
+            self._ends = dict(at.trace.ends)
         first = run is not None and run.automatic and at.stage == "train" and at.sync and not self._graphs
         if first and loss is not None and at.trace is not None:
             with torch._C.DisableTorchFunction():
@@ -186,7 +191,7 @@ class MembershipObserver(Observer):
             missing=tuple(_member(n, named[n], owners.get(n)) for n in missing),
             waiting=bool(missing) and waiting.issuperset(missing) and held <= self._held_at_start,
             foreign=tuple(foreign),
-            aliases=_aliases({n: p for n, p in named.items() if id(p) in held and id(p) in used}),
+            aliases=aliases({n: p for n, p in named.items() if id(p) in held and id(p) in used}),
             shared=tuple(self._sharing.between(run.optimizers, named)),
         )
 
@@ -200,6 +205,8 @@ class MembershipObserver(Observer):
         without = [n for n, p in named.items() if id(p) in self._waiting and steps.get(id(p), 0) >= least]
         owners = parameter_owners(run.module) if without else {}
         fatal = run.unused_stops and run.automatic
+        lost = {id(named[n]) for n in without}
+        parts = [ids_held_by(o) for o in run.optimizers] if len(run.optimizers) > 1 and len(lost) < len(named) else []
         return Reached(
             **at.tags(),
             attempts=min((self._attempts.get(id(o), 0) for o in run.optimizers), default=0),
@@ -208,6 +215,8 @@ class MembershipObserver(Observer):
             without=tuple(_member(n, p := named[n], owners.get(n), self._writes.get(id(p))) for n in without),
             fatal=fatal,
             waits=run.phased and not ended,
+            idle=tuple(i for i, part in enumerate(parts) if part and part <= lost),
+            cut=last_end(self._ends, lost),
             left_out=next((self._left_out[key] for n in without if (key := id(named[n])) in self._left_out), ""),
         )
 
@@ -263,18 +272,6 @@ def _loss_leaves(at: Moment, run: Run, loss: Tensor) -> LossLeaves:
         automatic=run.automatic,
         hidden=found.hidden,
     )
-
-
-def _aliases(named: dict[str, Tensor]) -> tuple[tuple[str, str], ...]:
-    """Pairs of different parameters whose elements are the same memory."""
-    first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[str, Tensor]] = {}
-    found = []
-    for name, p in named.items():
-        if p.requires_grad and p.numel() and is_plain(p) and p.layout is torch.strided and p.data_ptr():  # 0 on a TPU
-            before, other = first.setdefault((p.data_ptr(), tuple(p.shape), p.stride()), (name, p))
-            if other is not p:
-                found.append((before, name))
-    return tuple(found)
 
 
 def _member(name: str, parameter: Tensor, owner: nn.Module | None, before: int | None = None) -> Member:

@@ -64,7 +64,7 @@ def may_be_weighed(objective: Any, value: Any) -> bool:
         if node is value.grad_fn:
             return not direct
         name = node.name()
-        direct = name.startswith(REDUCES) or (direct and name.startswith(PASSES_ON))
+        direct = name.startswith(REDUCES) or (direct and name.startswith((*PASSES_ON, "Neg")))
         for following, _ in node.next_functions:
             if following is not None and following not in seen:
                 seen.add(following)

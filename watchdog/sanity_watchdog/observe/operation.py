@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from .calls import tensors_of
-from .operations import name_of
+from .operations import LIKE_ANOTHER, name_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +33,9 @@ class Operation:
 
     @cached_property
     def inputs(self) -> list[Tensor]:
-        """Tensors among the arguments, also those in lists."""
-        return [t for a in (*self.args, *self.kwargs.values()) for t in tensors_of(a, 1)]
+        """Tensors among the arguments, also those in lists; not those of which only the shape or format is asked."""
+        given = self.args[:1] if self.name in LIKE_ANOTHER else (*self.args, *self.kwargs.values())
+        return [t for a in given for t in tensors_of(a, 1)]
 
     @property
     def first(self) -> Tensor | None:

@@ -87,6 +87,9 @@ ELEMENTWISE = ACTIVATIONS | FACTORS | ADDITIONS | KEEPS_VALUES | frozenset((
 SPREADS = frozenset((
     "expand", "expand_as", "broadcast_to",
 ))
+LIKE_ANOTHER = frozenset((
+    "expand_as", "view_as", "reshape_as", "type_as",
+))
 HOOKS = frozenset((
     "register_hook", "register_multi_grad_hook",
 ))

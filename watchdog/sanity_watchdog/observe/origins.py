@@ -1,5 +1,7 @@
 """Which activation made a tensor, and over which axis."""
 
+from collections.abc import Sequence
+
 from ..evidence.losses import Origin
 from .operation import Operation
 from .operations import ACTIVATIONS, SUBTRACTS, VIEWS
@@ -12,16 +14,18 @@ Line = tuple[float, float]
 SIGMOID: Line = (0.5, 0.5)
 
 
-def origin_of(op: Operation, raw: bool = False, of: Origin | None = None, line: Line | None = None) -> Origin | None:
+def origin_of(
+    op: Operation, raw: bool = False, of: Origin | None = None, line: Line | None = None, grown: Sequence[int] = ()
+) -> Origin | None:
     """The activation that an operation is, None for other functions; ``raw`` scores of a layer may be clamped as well.
 
     ``of`` is the one that made its argument: the exponential of a ``log_softmax`` is a softmax. ``line`` is factor and
-    shift that its result has of a tanh.
+    shift that its result has of a tanh, ``grown`` what its arguments are of an exponential.
     """
     name, args, out = op.name, op.args, op.out
     if of is not None and of.name == "sigmoid" and name == "rsub" and args[1:2] == (1,):
         return of  # the other answer's probability
-    if line == SIGMOID and name not in VIEWS:
+    if (line == SIGMOID and name not in VIEWS) or _is_sigmoid(op, grown):
         return Origin("sigmoid", tuple(out.shape), None, user_line())
     if name == "exp" and of is not None and of.name == "log_softmax":
         return Origin("softmax", of.shape, of.axis, user_line())
@@ -36,6 +40,23 @@ def origin_of(op: Operation, raw: bool = False, of: Origin | None = None, line: 
     elif axis is None:
         axis = 0 if out.ndim in (0, 1, 3) else 1
     return Origin(plain, tuple(out.shape), axis if axis is None else axis % max(out.ndim, 1), user_line())
+
+
+def grown_by(op: Operation, grown: int) -> int:
+    """1 for an exponential, 2 for one plus an exponential, 0 for anything else; ``grown``: of its argument."""
+    if op.name == "exp":
+        return 1
+    if op.name == "add" and grown == 1 and op.args[1:2] == (1,):
+        return 2
+    return grown if op.name in VIEWS else 0
+
+
+def _is_sigmoid(op: Operation, grown: Sequence[int]) -> bool:
+    """Is it one, or an exponential, over one plus that?"""
+    if list(grown) == [1, 2]:
+        return op.name == "div"
+    over = op.name == "reciprocal" or (op.name == "rdiv" and op.args[1:2] == (1,))
+    return list(grown) == [2] and (over or (op.name == "pow" and op.args[1:2] == (-1,)))
 
 
 def _plain(name: str) -> str:

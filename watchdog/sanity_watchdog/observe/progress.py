@@ -20,11 +20,12 @@ from .labels import Labels
 from .ledger import Column, Ledger, number_on_host, unrolled
 from .loss_history import RECENT, Seen, batch_of, larger
 from .moment import Moment
-from .observer import Observer, every_step, in_samples, loss_of
+from .observer import Observer, every_step, loss_of
 from .row import Row
 from .run import Run
 from .sampling import DENSE, SETTLED, STRIDE
 from .scores import Scores
+from .spoiled import spoiled
 from .sums import Sums
 
 FEWEST_ROWS, MOST_ROWS = 128, 1024
@@ -113,10 +114,15 @@ class Progress(Observer):
 
     # -- samples
 
-    @in_samples
     def before_backward(self, at: Moment, loss: Tensor) -> None:
-        if self._hazards is None:
+        if self._hazards is None and at.sampled:
             self._hazards = hazards(loss, at.trace is not None and at.trace.causal)
+        self._look_behind(at, loss)
+
+    def _look_behind(self, at: Moment, loss: Tensor | None) -> None:
+        if loss is not None and self._seen.failure is None and self._seen.spoiled is None:
+            found = spoiled(loss, at.run, not at.batch)
+            self._seen.spoiled = None if found is None else (at.batch, found)
 
     def output(self, at: Moment, output: Any) -> None:
         if at.stage != "train":
@@ -128,6 +134,7 @@ class Progress(Observer):
             if at.trace.followers is not None:
                 self._seen.culprits[at.batch] = at.trace.followers.culprits.behind(loss_of(output))
         if at.sync and at.run.automatic:
+            self._look_behind(at, loss_of(output))
             self._note_loss(at, output, 1 / at.run.accumulated(at.batch))
             self._ask(at)
 
@@ -254,6 +261,7 @@ class Progress(Observer):
             precision=at.run.precision,
             hazards=(*self._scores.weightless, *(self._hazards or ())),
             culprit=self._seen.culprits.get(batch),
+            spoiled=self._seen.spoiled_at(batch),
             **at.tags(),
         )
 

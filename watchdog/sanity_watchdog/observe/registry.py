@@ -26,6 +26,7 @@ from .movement import MovementObserver
 from .observer import Observer
 from .operators import OperatorWatch
 from .optimizer_state import StateObserver
+from .own_seeds import OwnSeedWatch
 from .parameters import ParameterObserver
 from .penalties import PenaltyWatch
 from .player_targets import PlayerTargetsObserver
@@ -68,6 +69,7 @@ OBSERVERS: tuple[type[Observer], ...] = (
     PullingObserver,
     ReseedingWatch,
     SeededLoadingWatch,
+    OwnSeedWatch,
     RewritingWatch,
     DependenceWatch,
     AcrossWatch,

@@ -50,7 +50,8 @@ class SaturationWatch(Observer):
 
     def start(self, run: Run, at: Moment) -> None:
         modules = {id(m): plain_name(n) for n, m in run.module.named_modules() if type(m) in BOUNDED}
-        self._modules = dict(list(modules.items())[:-1])
+        kept = len(modules) - (not _goes_on(run.module, next(reversed(modules), 0)))
+        self._modules = dict(list(modules.items())[:kept])
 
     def around_step(self, at: Moment, batch: Any) -> Iterable[AbstractContextManager[Any]]:
         if at.stage != "train" or at.batch > 0:
@@ -93,6 +94,16 @@ class SaturationWatch(Observer):
             worst[name, kind] = max(worst.get((name, kind), 0.0), share)
         layers = [(name, kind, share) for (name, kind), share in worst.items()]
         yield SaturatedUnits(layers=tuple(sorted(layers, key=lambda layer: -layer[2])), **at.tags())
+
+
+def _goes_on(model: nn.Module, last: int) -> bool:
+    """Does this module stand in a sequence in which something with weights comes after it?"""
+    rows = (list(m.children()) for m in model.modules() if isinstance(m, nn.Sequential))
+    return any(
+        id(part) == last and any(True for after in row[i + 1 :] for _ in after.parameters())
+        for row in rows
+        for i, part in enumerate(row)
+    )
 
 
 @torch.no_grad()

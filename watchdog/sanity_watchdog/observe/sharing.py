@@ -1,13 +1,15 @@
-"""Parameters that several optimizers step in the same batch."""
+"""Parameters that several optimizers step in the same batch, and those that share their memory."""
 
 from collections.abc import Iterator, Mapping
 from itertools import permutations
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from ..evidence.membership import Shared
 from .holding import held_by, ids_held_by
+from .observer import is_plain
 
 MOST = 8
 """Optimizers that are compared with each other."""
@@ -38,3 +40,15 @@ class Sharing:
             names = tuple(n for n, p in named.items() if id(p) in both)
             if names and self._batches[a] & self._batches[b]:
                 yield Shared(i, j, names, held[i] >= everything and held[j] < held[i])
+
+
+def aliases(named: dict[str, Tensor]) -> tuple[tuple[str, str], ...]:
+    """Pairs of different parameters whose elements are the same memory."""
+    first: dict[tuple[int, tuple[int, ...], tuple[int, ...]], tuple[str, Tensor]] = {}
+    found = []
+    for name, p in named.items():
+        if p.requires_grad and p.numel() and is_plain(p) and p.layout is torch.strided and p.data_ptr():  # 0 on a TPU
+            before, other = first.setdefault((p.data_ptr(), tuple(p.shape), p.stride()), (name, p))
+            if other is not p:
+                found.append((before, name))
+    return tuple(found)

@@ -33,6 +33,8 @@ KEEPS = VIEWS | {
 }
 PICKS = ("gather", "take_along_dim", "__getitem__")
 LOGS = ("log", "log_softmax", "logsigmoid", "log_sigmoid")
+UNBOUNDED = ("logsigmoid", "log_sigmoid")
+"""Nobody makes these small alone, as of the gap between a liked and another item: they have no floor."""
 SQUASHES = ("softmax", "sigmoid")
 PARTIAL = "partial likelihood"
 """Logarithm of which every place is the likelihood of a sample, as long as its event was seen."""
@@ -42,10 +44,13 @@ MOST = 1 << 16
 
 
 class Signs:
-    """Follows terms through one step, of whose tensors the ``facts`` are known."""
+    """Follows terms through one step, of whose tensors the ``facts`` are known.
 
-    def __init__(self, facts: TensorFacts, gaussians: Gaussians) -> None:
-        self._facts = facts
+    ``all_train``: is nothing frozen? A fixed judge may keep in bounds what else would have none.
+    """
+
+    def __init__(self, facts: TensorFacts, gaussians: Gaussians, all_train: bool = False) -> None:
+        self._facts, self._all_train = facts, all_train
         self._terms: Marks[Terms] = Marks()
         self._gaussians = gaussians
         self._distances = Distances(facts.is_given)
@@ -134,6 +139,8 @@ class Signs:
             return
         squashed = self._probabilities.get(inputs[0]) if inputs else None
         if name in LOGS:
+            if name in UNBOUNDED and self._all_train:
+                self._terms.put(out, {Term("logsigmoid", user_line()): -1})
             if name != "log" or squashed:
                 self._logs.put(out, f"log of a {squashed}" if name == "log" else name)
         elif name in SQUASHES:

@@ -7,13 +7,14 @@ import itertools
 import math
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..evidence.dependence import Suspect
 from .names import plain_name
+from .nodes import nodes_from
 from .operation import Operation
 from .operations import RECURRENT
 from .site import user_line
@@ -32,13 +33,14 @@ LAST = 7
 
 @dataclass(frozen=True, eq=False)
 class Seen:
-    """A suspect and a parameter that tells its module; ``shapes`` before and after a reshape."""
+    """A suspect, a parameter that tells its module, and the result's node; ``shapes`` before and after a reshape."""
 
     kind: str
     operation: str
     where: str
     weight: Tensor | None = None
     shapes: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    node: Any = None
 
     def named(self, module: nn.Module) -> Suspect:
         """With the name of its module, if it has one."""
@@ -51,8 +53,17 @@ class Seen:
         return self.kind == TIME_FIRST and bool(getattr(next(owner, None), "batch_first", False))
 
 
-def suspects(op: Operation, samples: int) -> Iterator[Seen]:
+def behind(seen: list[Seen], place: Tensor) -> list[Seen]:
+    """Those that look at what is made of ``place``; all, where none of them is seen to."""
+    return [s for s in seen if place.grad_fn in nodes_from(s.node)] or seen
+
+
+def suspects(op: Operation, samples: int) -> list[Seen]:
     """What is suspicious about an operation on a batch of so many samples."""
+    return [replace(seen, node=op.out.grad_fn) for seen in _suspects(op, samples)]
+
+
+def _suspects(op: Operation, samples: int) -> Iterator[Seen]:
     name, args, kwargs, first, out = op.name, op.args, op.kwargs, op.first, op.out
     if first is None:
         return

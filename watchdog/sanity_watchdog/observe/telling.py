@@ -5,9 +5,10 @@ from functools import partial
 from torch import Tensor
 
 from ..evidence.detached import DetachedTerm
-from ..evidence.losses import Likelihood
+from ..evidence.losses import CutLoss, Likelihood
 from ..evidence.targets import DrawnNoise
 from .calls import Trace
+from .codes import EVEN
 from .followers import Followers
 from .moment import Moment
 from .nodes import nodes
@@ -32,6 +33,8 @@ class Telling:
         """Say which parts of a loss have no gradient, and which the wrong sign: to their calls, or as evidence."""
         for idle in self._followers.idle.of(loss)[:1]:
             at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
+        for cut in self._followers.cut_logs.found:
+            at.emit(CutLoss(function="log", where=cut.where, low=cut.low, high=cut.high, edges=cut.edges, **at.tags()))
         if self._signed:
             self._tell_signs(at, loss)
 
@@ -57,6 +60,8 @@ class Telling:
             found.append(DrawnNoise(kind="unseen", where=one.where, origin=one.other, **at.tags()))
         if copied := self._followers.mixtures.copied():
             found.append(DrawnNoise(kind="copied", where=copied, **at.tags()))
+        for where in self._followers.even.found():
+            found.append(DrawnNoise(kind=EVEN, where=where, **at.tags()))
         for evidence in found[:1] or [DrawnNoise(**at.tags())]:
             at.emit(evidence)
 

@@ -121,7 +121,8 @@ class WastedWatch(Observer):
         if self._off or player is None:
             return
         self._settle()
-        self._open = [p for p in self._open if number not in p.left]
+        cut_off = not player.gradients()  # what came before was meant for it, and never reached it: WD314's matter
+        self._open = [] if cut_off else [p for p in self._open if number not in p.left]
         if player.steps:
             player.times = player.times + 1 if player.vain else 0
         if player.vain and player.times and player.gradients():
