@@ -63,6 +63,21 @@ def test_let_go():
     fit(Zeroed())
 
 
+@pytest.mark.sanity_watchdog(ignoer=["WD301"])
+def test_misspelled():
+    fit(Zeroed())
+
+
+@pytest.mark.sanity_watchdog("WD301")
+def test_unnamed():
+    fit(Zeroed())
+
+
+@pytest.mark.sanity_watchdog(fail_on="eror")
+def test_unknown_severity():
+    fit(Zeroed())
+
+
 def test_given_by_hand():
     watchdog = SanityWatchdog(fail_on=None, select=["WD301"], record="by_hand.jsonl")
     fit(Zeroed(), watchdog)
@@ -103,7 +118,14 @@ def test_the_flag_fails_the_tests_whose_runs_alert(tmp_path: Path) -> None:
     )
     results = {case.name: case.result for suite in JUnitXml.fromfile(str(work / "out.xml")) for case in suite}
     failed = {name for name, result in results.items() if result}
-    assert failed == {"test_faulty", "test_raises_after_a_fault", "test_fixture"}, done.stdout
+    wrong = {
+        "test_misspelled": "unexpected keyword argument 'ignoer'",
+        "test_unnamed": "write ignore=['WD301']",
+        "test_unknown_severity": "unknown severity 'eror'",
+    }
+    assert failed == {"test_faulty", "test_raises_after_a_fault", "test_fixture", *wrong}, done.stdout
+    for name, words in wrong.items():
+        assert words in results[name][0].text
     for name in ("test_faulty", "test_fixture"):
         (failure,) = results[name]
         assert "WD301 zeroed-parameter" in failure.text

@@ -24,7 +24,7 @@ STALL = Stall(
 )
 
 DIVIDED = DividedLoss(accumulate=4, share=0.25, where="train.py:31")
-
+NO_OPTIMIZER = Progress(automatic=True, optimizers=0, batches=20, backwards=20, attempts=20, steps=0, ended=True)
 
 FIRING: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, NOTHING),
@@ -59,6 +59,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (divided_twice, replace(DIVIDED, calls=2, classifies=False)),
     (divided_twice, replace(DIVIDED, share=0.31, scale=0.25, weight=1.1, classifies=False)),
     (divided_twice, replace(DIVIDED, share=0.31, scale=1.0, weight=0.3, each=True, calls=2, classifies=False)),
+    (step_without_update, NO_OPTIMIZER),
 ]
 QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(NOTHING, batches=63)),
@@ -74,6 +75,10 @@ QUIET: list[tuple[Check[Any], Evidence]] = [
     (step_without_update, replace(MANUAL, batches=4, epochs=1, ended=True)),
     (step_without_update, replace(NOTHING, batches=1, ended=True)),
     (step_without_update, replace(MANUAL, optimizers=0)),
+    (step_without_update, replace(NO_OPTIMIZER, ended=False)),
+    (step_without_update, replace(NO_OPTIMIZER, moved=True)),
+    (step_without_update, replace(NO_OPTIMIZER, backwards=0)),
+    (step_without_update, replace(NO_OPTIMIZER, batches=1)),
     (step_without_update, replace(IDLE, idle=())),
     (step_without_update, replace(IDLE, epochs=0)),
     (step_without_update, replace(IDLE, attempts=15, steps=15)),

@@ -129,6 +129,27 @@ class ReturnsWhile(StepsWhile):
         return loss if self.steps(self.seen, self.current_epoch) else None
 
 
+class ForgetsOptimizers(Classifier):
+    """Makes an optimizer and does not return it; ``by_hand`` moves the weights itself."""
+
+    def __init__(self, by_hand: bool) -> None:
+        super().__init__()
+        self.by_hand = by_hand
+
+    def configure_optimizers(self) -> Any:
+        torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def on_after_backward(self) -> None:
+        for p in self.parameters() if self.by_hand else ():
+            p.data -= 0.1 * p.grad
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_an_optimizer_that_is_not_returned(by_hand: bool) -> None:
+    dog = watched(ForgetsOptimizers(by_hand), max_steps=-1, max_epochs=1, limit_train_batches=12)
+    assert [(a.code, a.severity) for a in dog.alerts] == ([] if by_hand else [("WD506", Severity.WARNING)])
+
+
 class WithoutOptimizer(Classifier):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return None

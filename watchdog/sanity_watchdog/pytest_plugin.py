@@ -88,6 +88,7 @@ class Watching:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         self._watchdogs.clear()
+        self._settings = {}
         self._settings = _settings(item)
 
     @pytest.hookimpl(wrapper=True)
@@ -131,8 +132,20 @@ class Watching:
 
 
 def _settings(item: pytest.Item) -> dict[str, Any]:
+    """The marker's, which must be right: a test that is not watched because of them would pass."""
     marker = item.get_closest_marker("sanity_watchdog")
-    return {k: v for k, v in marker.kwargs.items() if k != "fail_on"} if marker is not None else {}
+    if marker is None:
+        return {}
+    from .testing import SilentWatchdog
+
+    settings = {k: v for k, v in marker.kwargs.items() if k != "fail_on"}
+    try:
+        if marker.args:
+            raise TypeError(f"takes named settings only, got {marker.args[0]!r}: write ignore=[{marker.args[0]!r}]")
+        SilentWatchdog(**settings, fail_on=marker.kwargs.get("fail_on"))
+    except (TypeError, ValueError) as error:
+        pytest.fail(f"marker sanity_watchdog of {item.nodeid}: {error}", pytrace=False)
+    return settings
 
 
 def _given(item: pytest.Item) -> "list[Alert]":

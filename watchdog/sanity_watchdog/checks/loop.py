@@ -37,11 +37,12 @@ def step_without_update(seen: Progress) -> Findings:
     a whole epoch of at least 16 batches, in 512 batches, or in the whole fit. Gradients that nobody clears may be
     summed up for one step across epochs: there four epochs of together 128 batches take the place of the one.
 
-    As a WARNING: no configured optimizer steps although the weights change, or one of several never steps although its
-    parameters had a gradient at each look. The latter is an INFO in the first half of the fit, since one may join in
-    later, and in fewer than 512 batches where nobody clears these gradients. Also as a WARNING: a run that had stepped
-    does so no more in 512 batches, or in 128 with four epochs or the end of the fit among them, and in four times the
-    batches that it usually took for a step, while backward passes go on or no loss is returned (not at the end alone).
+    As a WARNING: there is no optimizer at all, no configured optimizer steps although the weights change, or one of
+    several never steps although its parameters had a gradient at each look. The latter is an INFO in the first half of
+    the fit, since one may join in later, and in fewer than 512 batches where nobody clears these gradients. Also as a
+    WARNING: a run that had stepped does so no more in 512 batches, or in 128 with four epochs or the end of the fit
+    among them, and in four times the batches that it usually took for a step, while backward passes go on or no loss is
+    returned (not at the end alone).
 
     **Why it matters.** Lightning skips a batch whose ``training_step`` returns None without a word. Metrics are logged,
     the progress bar moves, and no parameter ever changes.
@@ -58,16 +59,26 @@ def step_without_update(seen: Progress) -> Findings:
 
     **When to ignore.** Where the optimizer is only there for its checkpoint.
 
-    **Limits.** A run without optimizers is skipped. A backward pass that is not Lightning's is seen by its steps only.
-    One of several optimizers that stops later is not told, nor is manual optimisation that stops its backward passes
-    as well: both are common phases of a plan.
+    **Limits.** A run without optimizers is told at its end, where gradients were computed and no parameter moved;
+    another one is skipped. A backward pass that is not Lightning's is seen by its steps only. One of several optimizers
+    that stops later is not told, nor is manual optimisation that stops its backward passes as well: both are common
+    phases of a plan.
 
     **Sources.** Lightning's automatic optimisation: "returning None skips the training batch".
     """
-    if not seen.optimizers:
-        yield Skip("the run has no optimizer")
-        return
     whole = seen.ended and seen.batches >= FEWEST
+    if not seen.optimizers:
+        if not (whole and seen.automatic and seen.backwards) or seen.moved:
+            yield Skip("the run has no optimizer")
+            return
+        yield step_without_update.alert(
+            seen,
+            f"{seen.backwards:,} backward passes and no optimizer: nothing is updated",
+            severity=Severity.WARNING,
+            hint="return the optimizer from configure_optimizers",
+            evidence={"batches": seen.batches, "backwards": seen.backwards},
+        )
+        return
     silent = seen.batches >= (SILENT_BATCHES if seen.epochs else NOTHING_RETURNED)
     if seen.automatic and not seen.backwards and (whole or silent):
         yield step_without_update.alert(

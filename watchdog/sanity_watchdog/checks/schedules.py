@@ -217,7 +217,7 @@ def _counts_epochs(plan: Plan) -> str:
     endless = plan.advances == math.inf
     if plan.warmup is not None and plan.start <= LOW_START:
         needed = 10 * WARMUP_STEPS if endless else max(WARMUP_STEPS, WARMUP_SHARE * plan.advances)
-        if plan.warmup >= needed:
+        if plan.warmup + 1 >= needed:  # a rise from 1/n is at its top in its n-th step
             return f"warm-up of {plan.warmup:,} steps, but it advances once per epoch: {_times(plan)}"
     if plan.length is None or endless:
         return ""

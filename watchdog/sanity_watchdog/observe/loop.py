@@ -33,6 +33,8 @@ LOOKED = 16
 """Backward passes before which gradients are looked at: zeros were cleared as well."""
 LATE = 2
 """Attempts by which a graph must have outlived its own: the last ones may still be in use."""
+HEAD = 256
+"""Values of each parameter that are compared at the end of a run without an optimizer."""
 NAME = "sanity_watchdog"
 
 
@@ -70,9 +72,15 @@ class LoopObserver(Observer):
         self._lull = _Lull()
         self._before = 0
         self._silent = False
+        self._heads: list[tuple[Tensor, Tensor]] = []
 
     def start(self, run: Run, at: Moment) -> None:
         self._version = _version(run)
+        if not any(o.param_groups for o in run.optimizers):  # what moves them by hand may count no version
+            plain = [
+                p for p in run.module.parameters() if p.requires_grad and is_plain(p) and p.layout is torch.strided
+            ]
+            self._heads = [(p, _head(p).clone()) for p in plain]
 
     def before_backward(self, at: Moment, loss: Tensor) -> None:
         self._backwards += 1
@@ -109,6 +117,11 @@ class LoopObserver(Observer):
 
     def end(self, at: Moment) -> None:
         self._tell(at, at.batch, ended=True)
+
+    def _moved(self, run: Run) -> bool:
+        if self._heads:
+            return not all(torch.equal(_head(p), head) for p, head in self._heads)
+        return not self._attempts and _version(run) > self._version
 
     def _idle(self, at: Moment) -> tuple[int, ...]:
         """Numbers of the optimizers that could have stepped at each look and never did."""
@@ -153,7 +166,7 @@ class LoopObserver(Observer):
                 steps=self._steps,
                 epochs=self._epochs,
                 ended=ended,
-                moved=not self._attempts and _version(at.run) > self._version,
+                moved=self._moved(at.run),
                 idle=idle,
                 cleared=bool(self._cleared.intersection(idle)),
                 summing=not run.automatic and not self._cleared and not all(map(_without_gradient, run.optimizers)),
@@ -176,6 +189,10 @@ def _cleared(optimizer: Optimizer) -> bool:
     """Nothing but zeros, or no gradient at all; zeros are looked at on the host only, where nothing waits."""
     gradients = (p.grad for p in held_by(optimizer))
     return all(g is None or (is_plain(g) and g.is_cpu and g.layout is torch.strided and not g.any()) for g in gradients)
+
+
+def _head(parameter: Tensor) -> Tensor:
+    return parameter.detach().flatten()[:HEAD]
 
 
 def _version(run: Run) -> int:
