@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,16 @@ import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.logger import DiagnosticsLogger
+from sanity_watchdog.observe.aside import function_modes
+from sanity_watchdog.observe.intercept import Interception
+from sanity_watchdog.observe.loop import LoopObserver
+from sanity_watchdog.observe.packet import Packet
+from sanity_watchdog.sinks.jsonl import JsonLinesSink
+from sanity_watchdog.watch import Watch
 
 from .outcomes import assert_same, outcome
-from .runs import Classifier, assert_awake, blobs, loader, trainer
+from .runs import Classifier, assert_awake, blobs, loader, trainer, watched
 
 JUDGED = 10
 
@@ -71,6 +78,13 @@ import os, signal, sys, warnings
 warnings.filterwarnings("ignore")
 import torch
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.logger import DiagnosticsLogger
+from sanity_watchdog.observe.aside import function_modes
+from sanity_watchdog.observe.intercept import Interception
+from sanity_watchdog.observe.loop import LoopObserver
+from sanity_watchdog.observe.packet import Packet
+from sanity_watchdog.sinks.jsonl import JsonLinesSink
+from sanity_watchdog.watch import Watch
 from tests.runs import Classifier, blobs, loader, trainer
 class Terminated(Classifier):
     def training_step(self, batch, batch_idx):
@@ -273,3 +287,52 @@ def test_a_run_that_raises_keeps_the_verdict_of_its_alerts() -> None:
     assert outcome(dog, data=data, module=crashing("forward", "error", 4), max_epochs=3).error
     assert dog.verdict in ("warn", "fail")
     assert dog.summary.raised == "ValueError"
+
+
+class TimeIsUpError(Exception):
+    """Of a time limit of the user's."""
+
+
+@pytest.fixture
+def time_limit() -> Iterator[Callable[[], None]]:
+    """Ends the run from wherever it is, as an alarm does."""
+
+    def up(number: int, frame: Any) -> None:
+        raise TimeIsUpError
+
+    before = signal.signal(signal.SIGUSR2, up)
+    yield lambda: signal.raise_signal(signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (LoopObserver, "before_backward"),
+        (Watch, "batch"),
+        (Interception, "record"),
+        (DiagnosticsLogger, "take"),
+        (JsonLinesSink, "write"),
+        (Packet, "read"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_a_time_limit_that_is_up_while_the_watchdog_looks(
+    owner: Any, name: str, time_limit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = getattr(owner, name), [0]
+
+    def late(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2:
+            time_limit()
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, late)
+    dog = SanityWatchdog(fail_on=None, every_n_steps=1)
+    with pytest.raises(TimeIsUpError):
+        watched(Broken(), watchdog=dog, max_steps=12)
+    assert calls[0] >= 2
+    assert not function_modes()
+    assert not dog.summary.broken
+    assert dog.summary.raised == "TimeIsUpError"

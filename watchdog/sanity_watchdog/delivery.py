@@ -7,6 +7,7 @@ from typing import Any
 
 from .evidence.base import Evidence
 from .evidence.ranks import RankPrint
+from .handlers import from_handler
 from .logger import DiagnosticsLogger
 from .observe.aside import unseen
 from .observe.moment import Moment, Reader
@@ -33,7 +34,9 @@ class Delivery:
         try:
             with unseen():
                 return action()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            if from_handler(error):
+                raise
             self._logger.own_fault(what, error, step)
             return None
 

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from .handlers import from_handler
 from .observe.untraced import trace_with, untraced
 from .policy import SanityCheckFailed
 
@@ -36,7 +37,9 @@ def harmless(hook: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
             hook(self, *args, **kwargs)
         except SanityCheckFailed:
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            if from_handler(error):
+                raise
             self._own_fault(hook.__name__, error)
         finally:
             if tracer is not None:

@@ -14,6 +14,7 @@ from .checks.watchdog import watchdog_failed
 from .evidence.base import Evidence
 from .evidence.readings import Histogram, Layers, Scalars, Unseen, Vital
 from .evidence.watchdog import Closing, OwnFault
+from .handlers import from_handler
 from .ranking import explain, ranked
 from .settings import Settings
 from .summary import Batch, Ignored, RunInfo, Sink, Summary
@@ -143,7 +144,9 @@ class DiagnosticsLogger:
             if known is None and self._on_alert is not None:
                 try:
                     self._on_alert(merged)
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
+                    if from_handler(error):
+                        raise
                     self._on_alert = None
                     self.own_fault("on_alert", error, alert.step)
 
@@ -264,7 +267,9 @@ class DiagnosticsLogger:
         for sink in tuple(self._sinks):
             try:
                 getattr(sink, method)(argument)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
+                if from_handler(error):
+                    raise
                 self._sinks.remove(sink)
                 name = type(sink).__name__
                 self._unwritten.append(name)

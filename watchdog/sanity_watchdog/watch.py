@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from .assembly import Assembly
 from .delivery import Delivery
 from .exchange import Exchange
+from .handlers import from_handler
 from .logger import DiagnosticsLogger
 from .observe.aside import modes, unseen
 from .observe.hooks import Hooks
@@ -121,7 +122,9 @@ class Watch:
     def _same(self, observer: Observer, optimizer: Any) -> bool:
         try:
             return observer.same_step(getattr(optimizer, "optimizer", optimizer))
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            if from_handler(error):
+                raise
             self._drop(observer, error)
             return True
 
@@ -187,19 +190,21 @@ class Watch:
     def _scoped(self, hook: str, *args: Any) -> Iterator[None]:
         """Left in reverse order, whatever is raised inside."""
         entered: list[tuple[Observer, AbstractContextManager[Any]]] = []
-        for observer, method in tuple(self._hooks.everyone[hook]):
-            for scope in self._scopes(observer, method, *args):
-                if self._call(observer, scope.__enter__) is not _FAILED:
-                    entered.append((observer, scope))
-        unwatched = compiled_code_unwatched()
-        aside = entered and self._delivery.guard(_COMPILED, lambda: unwatched.__enter__() or True)
+        unwatched, aside = compiled_code_unwatched(), False
         try:
+            for observer, method in tuple(self._hooks.everyone[hook]):
+                for scope in self._scopes(observer, method, *args):
+                    if self._call(observer, scope.__enter__) is not _FAILED:
+                        entered.append((observer, scope))
+            aside = bool(entered) and self._delivery.guard(_COMPILED, lambda: unwatched.__enter__() or True)
             yield
         finally:
-            if aside:
-                self._delivery.guard(_COMPILED, lambda: unwatched.__exit__(None, None, None))
-            for observer, scope in reversed(entered):
-                self._call(observer, scope.__exit__, None, None, None)
+            try:
+                if aside:
+                    self._delivery.guard(_COMPILED, lambda: unwatched.__exit__(None, None, None))
+            finally:
+                for observer, scope in reversed(entered):
+                    self._call(observer, scope.__exit__, None, None, None)
 
     def _scopes(self, observer: Observer, method: Callable[..., Any], *args: Any) -> tuple[Any, ...]:
         def made() -> tuple[Any, ...]:
@@ -238,7 +243,9 @@ class Watch:
             return None
         try:
             return action(self.assembly)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
+            if from_handler(error):
+                raise
             self.assembly = None
             self.logger.own_fault("the exchange between ranks", error, self.now.step)
             return None
@@ -272,7 +279,9 @@ class Watch:
             for observer, method in self._hooks.told[hook]:
                 try:
                     method(at, *args)
-                except Exception as error:  # noqa: BLE001
+                except Exception as error:
+                    if from_handler(error):
+                        raise
                     self._drop(observer, error)
 
     def _call(self, observer: Observer, method: Callable[..., Any], *args: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..alerts import Alert
 from ..evidence.base import Evidence
+from ..handlers import from_handler
 from .check import Check
 
 
@@ -42,7 +43,9 @@ def judge(
             continue
         try:
             findings = tuple(check(seen, **options(check)))
-        except Exception:  # noqa: BLE001
+        except Exception as error:
+            if from_handler(error):
+                raise
             broken[check.code] = traceback.format_exc()
             continue
         found = [f for f in findings if isinstance(f, Alert)]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling
 
+from ..handlers import from_handler
 from .aside import unseen
 
 
@@ -26,7 +27,9 @@ class Inside:
             try:
                 with unseen():
                     action(*args)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
+                if from_handler(error):
+                    raise
                 self.fault = error
 
     def hook(self, action: Callable[..., Any]) -> Callable[..., None]:
