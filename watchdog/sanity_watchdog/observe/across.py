@@ -9,6 +9,7 @@ from ..evidence.losses import AcrossLoss
 from .calls import Marks
 from .first_loss import FirstLossObserver
 from .moment import Moment
+from .observer import is_plain
 from .operation import Operation
 from .operations import VIEWS
 from .site import user_line
@@ -84,7 +85,12 @@ class Across:
             after = shared if name in VIEWS else None
         elif name == "mul" and len(given) == 2 and out.shape == source.shape == given[0].shape == given[1].shape:
             other = given[1] if given[0] is source else given[0]
-            masked = not shared.log and not other.requires_grad and bool(((other == 0) | (other == 1)).all())
+            masked = (
+                not shared.log
+                and not other.requires_grad
+                and is_plain(other)
+                and bool(((other == 0) | (other == 1)).all())
+            )
             after = None if other.requires_grad else replace(shared, weighed=True, masked=masked)
         elif _takes(op, source, shared):
             after = replace(shared, weighed=True, picked=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 from .bounded import thinned
 from .calls import Marks
 from .facts import TensorFacts
+from .observer import is_plain
 from .operation import Operation
 from .operations import VIEWS
 from .site import user_line
@@ -53,7 +54,7 @@ class CutLogs:
         return origin is not None and origin.name == "clamp"
 
     def _take(self, scores: Tensor | None, turned: bool) -> None:
-        if scores is None or not self._is_cut(scores) or not scores.numel():
+        if scores is None or not (self._is_cut(scores) and scores.numel() and is_plain(scores)):
             return
         before = self._logs.get(scores) or set()
         self._logs.put(scores, before | {turned})

@@ -84,7 +84,13 @@ class IdleTerms:
         if value.requires_grad or not learned.requires_grad or value.numel() != 1 or self._slopes.get(learned):
             return None
         cut = self._cut(value)
-        if cut is None or cut.operation not in BLIND or self._terms.get(value) or not float(value):
+        if (
+            cut is None
+            or cut.operation not in BLIND
+            or self._terms.get(value)
+            or not is_plain(value)
+            or not float(value)
+        ):
             return None
         return IdleTerm("a number", user_line(), cut, frozenset((id(value),)))
 

@@ -16,7 +16,7 @@ def spoiled(loss: Tensor, run: Run, first: bool) -> Spoiled | None:
 
     Norm layers have written to their buffers by then, and infinities in others may be a mask.
     """
-    number = number_on_host(loss) if loss.numel() == 1 else None
+    number = number_on_host(loss) if loss.numel() == 1 and is_plain(loss) else None
     if number is None or number - number == 0:
         return None
     for name, parameter in run.module.named_parameters():
