@@ -144,6 +144,9 @@ def test_options_are_kept_by_code_and_must_be_of_their_kind() -> None:
         ({"ignore": None}, "ignore takes a list of codes, got None"),
         ({"targets": None}, "targets takes a list of accelerators, got None"),
         ({"targets": "mps"}, "targets takes a list of accelerators, not the string 'mps'"),
+        ({"ignore": [102]}, "ignore takes codes and names of checks, got 102"),
+        ({"options": ["WD101"]}, "options takes a dictionary"),
+        ({"record": 5}, "record must be a path, got 5"),
     ],
 )
 def test_a_value_of_the_wrong_kind_is_told_with_the_right_one(kwargs: dict[str, object], error: str) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral
 from typing import Any
 
 from .alerts import Alert
@@ -21,6 +22,8 @@ def _matches(pattern: str, check: Check[Any]) -> bool:
 
 
 def _known(pattern: str, what: str) -> None:
+    if not isinstance(pattern, str):
+        raise TypeError(f"{what} takes codes and names of checks, got {pattern!r}")
     if not any(_matches(pattern, c) for c in CHECKS) or not pattern:
         near = nearest([pattern])
         hint = f"did you mean {', '.join(near)}? Valid" if near else "valid"
@@ -80,11 +83,11 @@ class Settings:
             _known(pattern, "select")
         silenced = dict(ignore) if isinstance(ignore, Mapping) else dict.fromkeys(_strings(ignore, "ignore"), "")
         for entry in silenced:
-            _known(entry.partition(":")[0], "ignore")
+            _known(entry.partition(":")[0] if isinstance(entry, str) else entry, "ignore")
         both = sorted(set(chosen) & set(silenced))
         if both:
             raise ValueError(f"{', '.join(both)} is both selected and ignored")
-        if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, int) or every_n_steps < 1:
+        if isinstance(every_n_steps, bool) or not isinstance(every_n_steps, Integral) or every_n_steps < 1:
             raise ValueError(f"every_n_steps must be a whole number of at least 1, got {every_n_steps!r}")
         aims = tuple("tpu" if t == "xla" else t for t in _strings(targets, "targets", "accelerators"))
         for target in aims:
@@ -98,12 +101,14 @@ class Settings:
             raise ValueError("num_classes and expected_loss contradict each other: give one of them")
         if not isinstance(save_batches, bool):
             raise TypeError(f"save_batches must be True or False, got {save_batches!r}")
+        if not isinstance(record, (str, bytes, os.PathLike, type(None))):
+            raise TypeError(f"record must be a path, got {record!r}")
         where = record if record is not None else environ.get("SANITY_WATCHDOG_RECORD") or None
         return cls(
             select=chosen,
             ignore=silenced,
             options=_options(options or {}),
-            every_n_steps=every_n_steps,
+            every_n_steps=int(every_n_steps),
             targets=aims,
             policy=Policy.resolve(fail_on, environ),
             record=None if where is None else os.fsdecode(where),
@@ -160,6 +165,8 @@ class Settings:
 
 def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"options takes a dictionary of checks and their options, got {options!r}")
     for key, values in options.items():
         chosen = [c for c in CHECKS if key in (c.code, c.name)]
         if not chosen:
