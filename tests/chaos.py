@@ -56,6 +56,8 @@ GUARDS = frozenset(
         "unseen",
         "_aside",
         "Onlooker.__torch_function__",
+        "Onlooker.call",
+        "Onlooker.__torch_function__.<locals>.<genexpr>",
         "FollowingMode.saw",
         "Following.saw",
         "_DropoutMode.saw",

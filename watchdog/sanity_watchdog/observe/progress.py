@@ -120,7 +120,7 @@ class Progress(Observer):
         self._look_behind(at, loss)
 
     def _look_behind(self, at: Moment, loss: Tensor | None) -> None:
-        if loss is not None and self._seen.failure is None and self._seen.spoiled is None:
+        if at.sync and loss is not None and self._seen.failure is None and self._seen.spoiled is None:
             found = spoiled(loss, at.run, not at.batch)
             self._seen.spoiled = None if found is None else (at.batch, found)
 
