@@ -15,8 +15,9 @@ WORK = {
     "cnn": "CNN, 3 convolutions",
     "gpt": "GPT, 4 layers",
     "deep": "MLP, 100 layers",
-    "mlp": "MLP, 2 layers, 600 steps",
-    "long": "MLP, 2 layers, 5,000 steps",
+    "deep-long": "MLP, 100 layers, after 1,000 steps",
+    "mlp": "MLP, 2 layers",
+    "mlp-long": "MLP, 2 layers, after 1,000 steps",
     "many": "10,000 parameters",
 }
 BESIDE = {
@@ -49,7 +50,7 @@ def cost() -> str:
     ]
     for work, ratios in found["ratios"].items():
         own, beside = ratios["watchdog"], [_steady(ratios.get(way)) for way in BESIDE]
-        smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)"
+        smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)" if "smoke" in own else "–"
         row = [WORK[work], f"{own['plain_step_ms']:.1f} ms", _steady(own), smoke, *beside]
         lines.append(f"| {' | '.join(row)} |")
     rounds = sorted({ratios["watchdog"].get("rounds", found["rounds"]) for ratios in found["ratios"].values()})

@@ -1,12 +1,14 @@
 """What watching costs: the same training watched and unwatched in turn, as ratios of CPU time.
 
-    python -m tests.benchmarks.overhead                       all workloads, half an hour on one core
+    python -m tests.benchmarks.overhead                       all workloads, an hour on one core
     python -m tests.benchmarks.overhead --only cnn,gpt --rounds 3 --json overhead.json
 
-``steady`` is the time of a training step between step 20 and the end; ``smoke`` a whole ``fit`` of 20 steps. In each
-round every way runs once, in an order that rotates: plain, with a callback that does nothing, with the watchdog, with
-Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each
-step and at every 101st, as often as the watchdog. Ratios are taken within a round; medians over rounds, with the range.
+``steady`` is the time of training steps after the early looks, over whole periods of the watchdog's later ones: from
+step 56, or in the long runs after the first thousand steps; ``smoke`` a whole ``fit`` of 20 steps. In each round every
+way runs once, in an order that rotates: plain, with a callback that does nothing, with the watchdog, with Lightning's
+``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each step and at
+every 101st, as often as the watchdog. Ratios are taken within a round; medians over rounds, with the range. The long
+runs are compared with the first two only, and have no smoke run of their own.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,11 +31,15 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.observe import sampling
 
-MORE = {"mlp": 5, "long": 2, "deep": 2}
+MORE = {"mlp": 4, "mlp-long": 2, "deep": 2}
 """Rounds of quick workloads for each one of a slow one: their ratios scatter."""
 SMOKE = 20
-FIRST = 20
+EARLY, SETTLED = max(sampling.EARLY) + 1, sampling.PAIRS * sampling.EVERY + 2
+"""Steps after the early looks, and after those that are taken whatever they cost."""
+RARE = sampling.STRIDE * sampling.EVERY
+"""Steps from one look to the next where steps are short."""
 
 
 class Plain(L.LightningModule):
@@ -81,7 +88,15 @@ class Many(nn.Module):
         return self.head(x)
 
 
-Work = tuple[Plain, TensorDataset, int, int]
+@dataclass
+class Work:
+    """A training, and the steps of which the time is taken: so many after the first."""
+
+    module: Plain
+    data: TensorDataset
+    batch_size: int = 32
+    first: int = EARLY
+    steps: int = 2 * sampling.EVERY
 
 
 def classes(*shape: int, n: int = 512) -> TensorDataset:
@@ -89,16 +104,21 @@ def classes(*shape: int, n: int = 512) -> TensorDataset:
 
 
 def mlp() -> Work:
-    return Plain(nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))), classes(64), 32, 620
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
+    return Work(Plain(net), classes(64), steps=6 * sampling.EVERY)
 
 
-def long() -> Work:
-    return (*mlp()[:3], 5_020)
+def mlp_long() -> Work:
+    return replace(mlp(), first=SETTLED, steps=3 * RARE)
 
 
 def deep() -> Work:
     layers = [m for _ in range(100) for m in (nn.Linear(64, 64), nn.ReLU())]
-    return Plain(nn.Sequential(*layers, nn.Linear(64, 10))), classes(64), 32, 230
+    return Work(Plain(nn.Sequential(*layers, nn.Linear(64, 10))), classes(64))
+
+
+def deep_long() -> Work:
+    return replace(deep(), first=SETTLED, steps=RARE)
 
 
 def cnn() -> Work:
@@ -106,40 +126,43 @@ def cnn() -> Work:
     for inside, outside, stride in ((3, 32, 1), (32, 64, 2), (64, 64, 2)):
         body += [nn.Conv2d(inside, outside, 3, stride, 1), nn.BatchNorm2d(outside), nn.ReLU()]
     net = nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-    return Plain(net), classes(3, 32, 32, n=256), 32, 225
+    return Work(Plain(net), classes(3, 32, 32, n=256))
 
 
 def gpt() -> Work:
     ids = torch.randint(0, 512, (64, 65))
-    return Plain(GPT()), TensorDataset(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), 8, 225
+    return Work(Plain(GPT()), TensorDataset(ids[:, :-1].contiguous(), ids[:, 1:].contiguous()), batch_size=8)
 
 
 def many() -> Work:
-    return Plain(Many()), classes(16), 32, 125
+    return Work(Plain(Many()), classes(16), steps=sampling.EVERY)
 
 
 WORK: dict[str, Callable[[], Work]] = {
     "mlp": mlp,
-    "long": long,
+    "mlp-long": mlp_long,
     "deep": deep,
+    "deep-long": deep_long,
     "cnn": cnn,
     "gpt": gpt,
     "many": many,
 }
+LONG = ("empty callback", "watchdog")
+"""With what the long runs are compared."""
 
 
 class Clock(L.Callback):
-    """CPU seconds of the steps from ``FIRST`` on."""
+    """CPU seconds of ``steps`` steps after the ``first`` ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: int, steps: int) -> None:
+        self.first, self.last = first, first + steps
         self.seconds = 0.0
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if trainer.global_step == FIRST:
+        if trainer.global_step == self.first:
             self.seconds = time.process_time()
-
-    def on_train_end(self, *_: Any) -> None:
-        self.seconds = time.process_time() - self.seconds
+        elif trainer.global_step == self.last:
+            self.seconds = time.process_time() - self.seconds
 
 
 class Audit(L.Callback):
@@ -173,12 +196,12 @@ WAYS: dict[str, Callable[[], list[L.Callback]]] = {
 def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
     """CPU seconds of the steady state and of the whole fit."""
     L.seed_everything(0, verbose=False)
-    net, data, batch_size, most = WORK[work]()
-    clock, added = Clock(), WAYS[how]()
+    made = WORK[work]()
+    clock, added = Clock(made.first, made.steps), WAYS[how]()
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(
             accelerator="cpu",
-            max_steps=steps or most,
+            max_steps=steps or clock.last,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -188,7 +211,7 @@ def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
             callbacks=[*added, clock],
         )
         start = time.process_time()
-        trainer.fit(net, DataLoader(data, batch_size))
+        trainer.fit(made.module, DataLoader(made.data, made.batch_size))
         whole = time.process_time() - start
     for dog in (c for c in added if isinstance(c, SanityWatchdog)):
         assert not dog.summary.broken, dog.summary.broken
@@ -202,28 +225,34 @@ def spread(ratios: list[float]) -> dict[str, float]:
 
 def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
     """Ratios of each way to a plain run of the same round."""
-    every = [PLAIN, *ways]
+    whole = work.endswith("-long")
+    every = [PLAIN, *(how for how in ways if how in LONG or not whole)]
     rounds *= MORE.get(work, 1)
     for how in every:
         fit(work, how, SMOKE)
-    long: dict[str, list[float]] = {how: [] for how in every}
-    short: dict[str, list[float]] = {how: [] for how in every}
+    steady: dict[str, list[float]] = {how: [] for how in every}
+    smoke: dict[str, list[float]] = {how: [] for how in every}
     for turn in range(rounds):
         order = every[turn % len(every) :] + every[: turn % len(every)]
         for how in order:
-            long[how].append(fit(work, how)[0])
-        for how in order:
-            short[how].append(fit(work, how, SMOKE)[1])
-    step = 1e3 * statistics.median(long[PLAIN]) / (WORK[work]()[3] - FIRST)
+            steady[how].append(fit(work, how)[0])
+        for how in order if not whole else ():
+            smoke[how].append(fit(work, how, SMOKE)[1])
     return {
         how: {
-            "steady": spread([a / b for a, b in zip(long[how], long[PLAIN], strict=True)]),
-            "smoke": spread([a / b for a, b in zip(short[how], short[PLAIN], strict=True)]),
-            "smoke_extra_seconds": statistics.median([a - b for a, b in zip(short[how], short[PLAIN], strict=True)]),
-            "plain_step_ms": step,
+            "steady": spread([a / b for a, b in zip(steady[how], steady[PLAIN], strict=True)]),
+            "plain_step_ms": 1e3 * statistics.median(steady[PLAIN]) / WORK[work]().steps,
             "rounds": rounds,
+            **(_smoke(smoke[how], smoke[PLAIN]) if not whole else {}),
         }
-        for how in ways
+        for how in every[1:]
+    }
+
+
+def _smoke(watched: list[float], plain: list[float]) -> dict[str, Any]:
+    return {
+        "smoke": spread([a / b for a, b in zip(watched, plain, strict=True)]),
+        "smoke_extra_seconds": statistics.median([a - b for a, b in zip(watched, plain, strict=True)]),
     }
 
 
@@ -248,12 +277,11 @@ def main(argv: list[str] | None = None) -> None:
     for work in args.only.split(","):
         found["ratios"][work] = compare(work, args.against.split(","), args.rounds)
         for how, one in found["ratios"][work].items():
-            print(
-                f"{work:5} {how:15} steady {one['steady']['median']:.4f} "
-                f"[{one['steady']['least']:.3f} {one['steady']['most']:.3f}]  "
-                f"smoke {one['smoke']['median']:.3f} ({one['smoke_extra_seconds']:+.3f} s)",
-                flush=True,
+            ratio = "{median:.4f} [{least:.3f} {most:.3f}]".format_map(one["steady"])
+            smoke = (
+                f"smoke {one['smoke']['median']:.3f} ({one['smoke_extra_seconds']:+.3f} s)" if "smoke" in one else ""
             )
+            print(f"{work:9} {how:15} steady {ratio}  {smoke}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

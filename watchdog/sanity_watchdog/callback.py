@@ -35,7 +35,7 @@ class SanityWatchdog(StepHooks):
         ignore: the same, or ``"WD301:*.mask"`` to silence single subjects; a mapping adds a reason to each entry.
         options: options of single checks, such as ``{"WD101": {"tolerance": 0.3}}``.
         every_n_steps: later samples are pairs of optimizer steps this far apart; an odd prime sees every phase of an
-            alternation. From 101 on, one process in a long run looks at every seventh pair only where steps are so
+            alternation. From 101 on, one process in a long run looks at every thirteenth pair only where steps are so
             short that all would take over 1 % of the time.
         targets: accelerators to judge portability for, besides the present one: ``cpu``, ``cuda``, ``mps``, ``tpu``,
             ``xla`` (a TPU by PyTorch/XLA), ``xpu``.

@@ -3,11 +3,15 @@
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import FunctionType
 from typing import Any
 
 from .observe.untraced import trace_with, untraced
 
 _ABSENT = object()
+_get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
+"""Whatever the user's class does then. ``vars`` would give the owner a dictionary: in CPython 3.11 and 3.12 every look
+at one of its attributes takes longer from then on."""
 
 
 class Wrapping:
@@ -31,20 +35,20 @@ class Wrapping:
         """Run ``owner.name`` inside ``around()``, then hand its result to ``after``; both must not raise."""
         watched = _Watched(owner, name, self, around, after)
         self._before.append(watched)
-        vars(owner)[name] = watched
+        _set(owner, name, watched)
 
     def undo(self) -> None:
         """Give everything back. What somebody has put over a method meanwhile stays, and calls the method alone."""
         self.raised = None
         while self._before:
             watched = self._before.pop()
-            watched.live, own = False, vars(watched.owner)
-            if own.get(watched.name) is not watched:
+            watched.live = False
+            if _get(watched.owner, watched.name) is not watched:
                 continue
             if watched.before is _ABSENT:
-                del own[watched.name]
+                _delete(watched.owner, watched.name)
             else:
-                own[watched.name] = watched.before
+                _set(watched.owner, watched.name, watched.before)
 
 
 class _Watched:
@@ -61,7 +65,7 @@ class _Watched:
         self._method = functools.update_wrapper(self, getattr(owner, name)).__wrapped__
         self._wrapping, self._around, self._after = wrapping, around, after
         self.owner, self.name, self.live = owner, name, True
-        self.before = vars(owner).get(name, _ABSENT)
+        self.before = _own(owner, name)
 
     @untraced
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +85,13 @@ class _Watched:
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return (getattr, (self.owner, self.name)) if self.before is _ABSENT else (_itself, (self.before,))
+
+
+def _own(owner: Any, name: str) -> Any:
+    """What the object itself has by that name."""
+    found, made = _get(owner, name), getattr(type(owner), name, None)
+    usual = isinstance(made, FunctionType) and getattr(found, "__func__", None) is made
+    return _ABSENT if usual else vars(owner).get(name, _ABSENT)
 
 
 def _itself(method: Any) -> Any:

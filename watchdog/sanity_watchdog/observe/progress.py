@@ -28,8 +28,9 @@ from .scores import Scores
 from .spoiled import spoiled
 from .sums import Sums
 
-FEWEST_ROWS, MOST_ROWS = 128, 1024
-"""Batches remembered: enough to reach from one late pair to the next at the default interval, accumulating up to 5."""
+FEWEST_ROWS, MOST_ROWS = 128, 1536
+"""Batches remembered: enough to reach from one late pair to the next at the default interval, put off where steps are
+short, or accumulating up to 7."""
 
 
 class Progress(Observer):
