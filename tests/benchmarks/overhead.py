@@ -4,14 +4,16 @@
     python -m tests.benchmarks.overhead --only cnn,gpt --rounds 3 --json overhead.json
 
 ``steady`` is the time of training steps after the early looks, over whole periods of the watchdog's later ones: from
-step 56, or in the long runs after the first thousand steps; ``smoke`` a whole ``fit`` of 20 steps. In each round every
-way runs once, in an order that rotates: plain, with a callback that does nothing, with the watchdog, with Lightning's
-``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each step and at
-every 101st, as often as the watchdog. Ratios are taken within a round; medians over rounds, with the range. The long
-runs are compared with the first two only, and have no smoke run of their own.
+step 56, or in the long runs after the first thousand steps; ``smoke`` a whole ``fit`` of 20 steps.
+In each round every way runs once, in an order that rotates: plain, with a callback that does nothing, with the
+watchdog, with Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is
+missing) at each step and at every 101st, as often as the watchdog. Of each step, and of each smoke run, the median over
+the rounds is taken, so that what else the machine does in some of them does not count; the range is that of the ratio
+with one round left out in turn. The long runs are compared with the first two only, and have no smoke run of their own.
 """
 
 import argparse
+import itertools
 import json
 import logging
 import statistics
@@ -152,17 +154,13 @@ LONG = ("empty callback", "watchdog")
 
 
 class Clock(L.Callback):
-    """CPU seconds of ``steps`` steps after the ``first`` ones."""
+    """CPU seconds at the end of each step."""
 
-    def __init__(self, first: int, steps: int) -> None:
-        self.first, self.last = first, first + steps
-        self.seconds = 0.0
+    def __init__(self) -> None:
+        self.ends: list[float] = []
 
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if trainer.global_step == self.first:
-            self.seconds = time.process_time()
-        elif trainer.global_step == self.last:
-            self.seconds = time.process_time() - self.seconds
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.ends.append(time.process_time())
 
 
 class Audit(L.Callback):
@@ -193,15 +191,15 @@ WAYS: dict[str, Callable[[], list[L.Callback]]] = {
 }
 
 
-def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
-    """CPU seconds of the steady state and of the whole fit."""
+def fit(work: str, how: str, steps: int | None = None) -> tuple[list[float], float]:
+    """CPU seconds of each step of the steady state, and of the whole fit."""
     L.seed_everything(0, verbose=False)
     made = WORK[work]()
-    clock, added = Clock(made.first, made.steps), WAYS[how]()
+    clock, added = Clock(), WAYS[how]()
     with tempfile.TemporaryDirectory() as folder:
         trainer = L.Trainer(
             accelerator="cpu",
-            max_steps=steps or clock.last,
+            max_steps=steps or made.first + made.steps,
             logger=False,
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -216,11 +214,19 @@ def fit(work: str, how: str, steps: int | None = None) -> tuple[float, float]:
     for dog in (c for c in added if isinstance(c, SanityWatchdog)):
         assert not dog.summary.broken, dog.summary.broken
         assert len(dog.summary.judged) > 5
-    return clock.seconds, whole
+    return [b - a for a, b in itertools.pairwise(clock.ends[made.first - 1 :])], whole
 
 
-def spread(ratios: list[float]) -> dict[str, float]:
-    return {"median": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+def seconds(rounds: Sequence[Sequence[float]]) -> float:
+    """Of one round, from the median of each of its parts."""
+    return sum(statistics.median(part) for part in zip(*rounds, strict=True))
+
+
+def ratio(watched: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]) -> dict[str, float]:
+    every = range(len(plain))
+    some = [[r for r in every if r != out] for out in every if len(plain) > 1] or [list(every)]
+    found = [seconds([watched[r] for r in kept]) / seconds([plain[r] for r in kept]) for kept in some]
+    return {"median": seconds(watched) / seconds(plain), "least": min(found), "most": max(found)}
 
 
 def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
@@ -230,18 +236,18 @@ def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
     rounds *= MORE.get(work, 1)
     for how in every:
         fit(work, how, SMOKE)
-    steady: dict[str, list[float]] = {how: [] for how in every}
-    smoke: dict[str, list[float]] = {how: [] for how in every}
+    steady: dict[str, list[list[float]]] = {how: [] for how in every}
+    smoke: dict[str, list[list[float]]] = {how: [] for how in every}
     for turn in range(rounds):
         order = every[turn % len(every) :] + every[: turn % len(every)]
         for how in order:
             steady[how].append(fit(work, how)[0])
         for how in order if not whole else ():
-            smoke[how].append(fit(work, how, SMOKE)[1])
+            smoke[how].append([fit(work, how, SMOKE)[1]])
     return {
         how: {
-            "steady": spread([a / b for a, b in zip(steady[how], steady[PLAIN], strict=True)]),
-            "plain_step_ms": 1e3 * statistics.median(steady[PLAIN]) / WORK[work]().steps,
+            "steady": ratio(steady[how], steady[PLAIN]),
+            "plain_step_ms": 1e3 * seconds(steady[PLAIN]) / WORK[work]().steps,
             "rounds": rounds,
             **(_smoke(smoke[how], smoke[PLAIN]) if not whole else {}),
         }
@@ -249,11 +255,8 @@ def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
     }
 
 
-def _smoke(watched: list[float], plain: list[float]) -> dict[str, Any]:
-    return {
-        "smoke": spread([a / b for a, b in zip(watched, plain, strict=True)]),
-        "smoke_extra_seconds": statistics.median([a - b for a, b in zip(watched, plain, strict=True)]),
-    }
+def _smoke(watched: list[list[float]], plain: list[list[float]]) -> dict[str, Any]:
+    return {"smoke": ratio(watched, plain), "smoke_extra_seconds": seconds(watched) - seconds(plain)}
 
 
 def main(argv: list[str] | None = None) -> None:
