@@ -5,17 +5,20 @@
 
 ``steady`` is the time of training steps after the early looks, over whole periods of the watchdog's later ones: from
 step 56, or in the long runs after the first thousand steps; ``smoke`` a whole ``fit`` of 20 steps.
-In each round every way runs once, in an order that rotates: plain, with a callback that does nothing, with the
-watchdog, with Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is
-missing) at each step and at every 101st, as often as the watchdog. Of each step, and of each smoke run, the median over
-the rounds is taken, so that what else the machine does in some of them does not count; the range is that of the ratio
-with one round left out in turn. The long runs are compared with the first two only, and have no smoke run of their own.
+
+Each way of training is a process of its own: plain, with a callback that does nothing, with the watchdog, with
+Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each
+step and at every 101st, as often as the watchdog. They take turns after some ten milliseconds of steps, one at a time
+on the same core, so that what else the machine does for longer than that meets all of them alike. Of each step, and of
+each smoke run, the median over the rounds is taken; the range is that of the ratio by a tenth of the run each, or by
+smoke run. The long runs are compared with the first two only, and have no smoke run of their own.
 """
 
 import argparse
-import itertools
 import json
 import logging
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
@@ -24,6 +27,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import lightning as L
@@ -35,8 +39,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe import sampling
 
-MORE = {"mlp": 4, "mlp-long": 2, "deep": 2}
-"""Rounds of quick workloads for each one of a slow one: their ratios scatter."""
+ROUNDS = {"mlp": 5, "mlp-long": 3}
+"""Rounds of quick workloads for each one of a slow one."""
+SMOKES = 5
+"""Smoke runs a round."""
+PARTS = 10
+"""Of a run, for the range."""
 SMOKE = 20
 EARLY, SETTLED = max(sampling.EARLY) + 1, sampling.PAIRS * sampling.EVERY + 2
 """Steps after the early looks, and after those that are taken whatever they cost."""
@@ -92,13 +100,14 @@ class Many(nn.Module):
 
 @dataclass
 class Work:
-    """A training, and the steps of which the time is taken: so many after the first."""
+    """A training, the steps of which the time is taken, so many after the first, and how many are a turn."""
 
     module: Plain
     data: TensorDataset
     batch_size: int = 32
     first: int = EARLY
     steps: int = 2 * sampling.EVERY
+    turn: int = 1
 
 
 def classes(*shape: int, n: int = 512) -> TensorDataset:
@@ -107,7 +116,7 @@ def classes(*shape: int, n: int = 512) -> TensorDataset:
 
 def mlp() -> Work:
     net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
-    return Work(Plain(net), classes(64), steps=6 * sampling.EVERY)
+    return Work(Plain(net), classes(64), steps=6 * sampling.EVERY, turn=50)
 
 
 def mlp_long() -> Work:
@@ -153,14 +162,36 @@ LONG = ("empty callback", "watchdog")
 """With what the long runs are compared."""
 
 
-class Clock(L.Callback):
-    """CPU seconds at the end of each step."""
+class Turns:
+    """Processes that run one at a time, in a ring."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, mine: Any, following: Any) -> None:
+        self._mine, self._following = mine, following
+
+    def __enter__(self) -> None:
+        self._mine.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._following.release()
+
+
+class Clock(L.Callback):
+    """CPU seconds of each step, in turn with other processes."""
+
+    def __init__(self, turns: Turns, turn: int) -> None:
+        self.turns, self.turn = turns, turn
+        self.seconds: list[float] = []
+        self.since = 0.0
+
+    def on_train_start(self, *_: Any) -> None:
+        self.since = time.process_time()
 
     def on_train_batch_end(self, *_: Any) -> None:
-        self.ends.append(time.process_time())
+        self.seconds.append(time.process_time() - self.since)
+        if len(self.seconds) % self.turn == 0:
+            self.turns.__exit__()
+            self.turns.__enter__()
+        self.since = time.process_time()
 
 
 class Audit(L.Callback):
@@ -191,12 +222,12 @@ WAYS: dict[str, Callable[[], list[L.Callback]]] = {
 }
 
 
-def fit(work: str, how: str, steps: int | None = None) -> tuple[list[float], float]:
-    """CPU seconds of each step of the steady state, and of the whole fit."""
+def fit(work: str, how: str, turns: Turns, steps: int | None = None) -> tuple[list[float], float]:
+    """CPU seconds of each step of the steady state, and of the whole fit where that is one turn."""
     L.seed_everything(0, verbose=False)
     made = WORK[work]()
-    clock, added = Clock(), WAYS[how]()
-    with tempfile.TemporaryDirectory() as folder:
+    clock, added = Clock(turns, made.turn if steps is None else steps + 1), WAYS[how]()
+    with tempfile.TemporaryDirectory() as folder, turns:
         trainer = L.Trainer(
             accelerator="cpu",
             max_steps=steps or made.first + made.steps,
@@ -214,49 +245,80 @@ def fit(work: str, how: str, steps: int | None = None) -> tuple[list[float], flo
     for dog in (c for c in added if isinstance(c, SanityWatchdog)):
         assert not dog.summary.broken, dog.summary.broken
         assert len(dog.summary.judged) > 5
-    return [b - a for a, b in itertools.pairwise(clock.ends[made.first - 1 :])], whole
+    return clock.seconds[made.first :], whole
 
 
-def seconds(rounds: Sequence[Sequence[float]]) -> float:
-    """Of one round, from the median of each of its parts."""
-    return sum(statistics.median(part) for part in zip(*rounds, strict=True))
+Found = tuple[list[list[float]], list[float]]
+"""Seconds of each step, of each round; and of smoke runs."""
 
 
-def ratio(watched: Sequence[Sequence[float]], plain: Sequence[Sequence[float]]) -> dict[str, float]:
-    every = range(len(plain))
-    some = [[r for r in every if r != out] for out in every if len(plain) > 1] or [list(every)]
-    found = [seconds([watched[r] for r in kept]) / seconds([plain[r] for r in kept]) for kept in some]
-    return {"median": seconds(watched) / seconds(plain), "least": min(found), "most": max(found)}
+def measure(work: str, how: str, rounds: int, turns: Turns, found: Any) -> None:
+    """One process of the ring."""
+    warnings.filterwarnings("ignore")
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    smokes = 0 if work.endswith("-long") else SMOKES * rounds
+    fit(work, how, turns, SMOKE)
+    steady = [fit(work, how, turns)[0] for _ in range(rounds)]
+    found.put((how, (steady, [fit(work, how, turns, SMOKE)[1] for _ in range(smokes)])))
 
 
 def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
-    """Ratios of each way to a plain run of the same round."""
-    whole = work.endswith("-long")
-    every = [PLAIN, *(how for how in ways if how in LONG or not whole)]
-    rounds *= MORE.get(work, 1)
-    for how in every:
-        fit(work, how, SMOKE)
-    steady: dict[str, list[list[float]]] = {how: [] for how in every}
-    smoke: dict[str, list[list[float]]] = {how: [] for how in every}
-    for turn in range(rounds):
-        order = every[turn % len(every) :] + every[: turn % len(every)]
-        for how in order:
-            steady[how].append(fit(work, how)[0])
-        for how in order if not whole else ():
-            smoke[how].append([fit(work, how, SMOKE)[1]])
+    """Ratios of each way to a plain run."""
+    every = [PLAIN, *(how for how in ways if how in LONG or not work.endswith("-long"))]
+    rounds *= ROUNDS.get(work, 1)
+    context = multiprocessing.get_context("spawn")
+    queue, ring = context.Queue(), [context.Semaphore(0) for _ in every]
+    following = {
+        how: Turns(mine, ring[(i + 1) % len(ring)]) for i, (how, mine) in enumerate(zip(every, ring, strict=True))
+    }
+    processes = [context.Process(target=measure, args=(work, h, rounds, t, queue)) for h, t in following.items()]
+    for process in processes:
+        process.start()
+    ring[0].release()
+    results: dict[str, Found] = {}
+    while len(results) < len(every):
+        try:
+            results.update([queue.get(timeout=1)])
+        except Empty:
+            if any(process.exitcode for process in processes):  # the others would wait for its turn
+                for process in processes:
+                    process.terminate()
+                raise SystemExit(f"{work}: a process has failed") from None
+    plain, smoke = results[PLAIN]
     return {
         how: {
-            "steady": ratio(steady[how], steady[PLAIN]),
-            "plain_step_ms": 1e3 * seconds(steady[PLAIN]) / WORK[work]().steps,
+            "steady": _steady(results[how][0], plain),
+            "plain_step_ms": 1e3 * sum(_typical(plain)) / len(plain[0]),
             "rounds": rounds,
-            **(_smoke(smoke[how], smoke[PLAIN]) if not whole else {}),
+            **(_smoke(results[how][1], smoke) if smoke else {}),
         }
         for how in every[1:]
     }
 
 
-def _smoke(watched: list[list[float]], plain: list[list[float]]) -> dict[str, Any]:
-    return {"smoke": ratio(watched, plain), "smoke_extra_seconds": seconds(watched) - seconds(plain)}
+def _typical(rounds: list[list[float]]) -> list[float]:
+    """Seconds of each step: the median over the rounds."""
+    return [statistics.median(one) for one in zip(*rounds, strict=True)]
+
+
+def _steady(watched: list[list[float]], plain: list[list[float]]) -> dict[str, float]:
+    own, base = _typical(watched), _typical(plain)
+    size = -(-len(own) // PARTS)
+    parts = [sum(own[i : i + size]) / sum(base[i : i + size]) for i in range(0, len(own), size)]
+    return {"median": sum(own) / sum(base), "least": min(parts), "most": max(parts)}
+
+
+def _smoke(watched: list[float], plain: list[float]) -> dict[str, Any]:
+    own, base = statistics.median(watched), statistics.median(plain)
+    ratios = [a / b for a, b in zip(watched, plain, strict=True)]
+    return {
+        "smoke": {"median": own / base, "least": min(ratios), "most": max(ratios)},
+        "smoke_extra_seconds": own - base,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -264,13 +326,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", default=",".join(WORK))
     ways = [how for how in WAYS if how != PLAIN and (find_spec("torch_audit") or not how.startswith("torch-audit"))]
     parser.add_argument("--against", default=",".join(ways))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args(argv)
-    warnings.filterwarnings("ignore")
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    torch.set_num_threads(1)
     found: dict[str, Any] = {
         "torch": torch.__version__,
         "lightning": L.__version__,
