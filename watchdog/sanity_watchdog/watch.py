@@ -287,7 +287,7 @@ class Watch:
     def _call(self, observer: Observer, method: Callable[..., Any], *args: Any) -> Any:
         try:
             return method(*args)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - a signal handler's as well: all scopes entered have to be left
             self._drop(observer, error)
             return _FAILED
 

@@ -3,14 +3,10 @@
 import math
 
 from ..alerts import number
-from ..evidence.progress import Culprit, LossFinite
+from ..evidence.progress import EMPTY, HALF, Culprit, LossFinite
 
 HUGE, TENFOLD = 1e4, 10.0
 """A loss before the first NaN that is that large, or that much above the lowest one, overflowed."""
-HALF = "float16 "
-"""Before the name of an operation whose result is in that format."""
-EMPTY = "empty "
-"""Before the name of an operation that makes one number of none."""
 MASK = "leave a key open in each row of the mask, or drop samples that have none"
 WRITTEN = "no gradient did that: look at what else writes to it (a callback, an average, a division by 0), and at eps"
 BROKEN = "look at the step before: its gradients, what clips or averages, a division by zero where weights are written"

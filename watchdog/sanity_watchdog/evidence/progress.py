@@ -78,6 +78,10 @@ class Losses(Evidence):
     over: bool = False
 
 
+EMPTY, HALF = "empty ", "float16 "
+"""Before the name of a culprit that makes one number of none; of one that can do it in that format alone."""
+
+
 @dataclass(frozen=True)
 class Culprit:
     """An operation that made NaN or infinity of finite numbers. ``low``, ``high``: their extremes, of a divisor the

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from ..evidence.progress import Culprit
+from ..evidence.progress import EMPTY, HALF, Culprit
 from .observer import is_plain
 from .operation import Operation
 from .site import user_line
@@ -23,8 +23,6 @@ WATCHED = DIVIDES | frozenset((
 ))  # fmt: skip
 MASKED = ("softmax", "log_softmax", "logsumexp", "scaled_dot_product_attention")
 """Operations that minus infinity may enter: a mask."""
-EMPTY = "empty "
-"""Before the name of an operation that makes one number of none."""
 MOST = 1_000
 """Operations remembered."""
 
@@ -51,7 +49,7 @@ class Culprits:
             return
         source = source.detach()
         ends = (*(source.abs() if name in DIVIDES else source).aminmax(), *out.detach().aminmax())
-        name = f"float16 {name}" if half and name not in WATCHED else name
+        name = HALF + name if half and name not in WATCHED else name
         self._seen.append((name, user_line(), torch.stack([e.float() for e in ends])))
 
     def behind(self, loss: Tensor | None) -> Culprit | None:
