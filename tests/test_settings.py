@@ -79,6 +79,21 @@ def test_selection(kwargs: dict[str, object], selected: set[str]) -> None:
     assert {c for c in ("WD001", "WD002", "WD301", "WD303") if settings.selected(BY_CODE[c])} == selected
 
 
+def test_codes_and_names_are_taken_in_any_case() -> None:
+    settings = make(
+        select=["wd3", "Double-Softmax"],
+        ignore={"wd301:net.Mask": "pruned", "WD1": "", "Zeroed-parameter": ""},
+        options={"wd101": {"tolerance": 0.5}},
+    )
+    assert settings.select == ("WD3", "double-softmax")
+    assert settings.ignore == {"WD301:net.Mask": "pruned", "WD1": "", "zeroed-parameter": ""}
+    assert settings.options == {"WD101": {"tolerance": 0.5}}
+    with pytest.raises(ValueError, match="both selected and ignored"):
+        make(select=["wd3"], ignore=["WD3"])
+    with pytest.raises(ValueError, match=r"unknown check 'wd3011' in ignore; did you mean .*WD301"):
+        make(ignore=["wd3011"])
+
+
 def test_silencing_by_subject_and_by_place() -> None:
     alert = Alert("WD301", "zeroed-parameter", Severity.ERROR, "m", subjects=("a.mask", "b"), where="net.py:3")
     settings = make(ignore={"WD301:*.mask": "pruned on purpose"})

@@ -21,16 +21,26 @@ def _matches(pattern: str, check: Check[Any]) -> bool:
     return check.code.startswith(pattern) or check.name == pattern
 
 
-def _known(pattern: str, what: str) -> None:
+def _known(pattern: str, what: str) -> str:
+    """The pattern as checks are called: codes and names are taken in any case."""
     if not isinstance(pattern, str):
         raise TypeError(f"{what} takes codes and names of checks, got {pattern!r}")
-    if not any(_matches(pattern, c) for c in CHECKS) or not pattern:
+    spelt = (pattern.upper(), pattern.lower()) if pattern else ()
+    known = next((p for p in spelt if any(_matches(p, c) for c in CHECKS)), "")
+    if not known:
         near = nearest([pattern])
         hint = f"did you mean {', '.join(near)}? Valid" if near else "valid"
         raise ValueError(
             f"unknown check {pattern!r} in {what}; {hint} are codes, prefixes of codes and names:"
             " `sanity-watchdog checks` lists them"
         )
+    return known
+
+
+def _silenced(entry: str) -> str:
+    """An ``ignore`` entry as checks are called; subjects stay as they are."""
+    pattern, colon, subject = entry.partition(":") if isinstance(entry, str) else (entry, "", "")
+    return _known(pattern, "ignore") + colon + subject
 
 
 def _strings(value: str | Iterable[str], what: str, of: str = "codes") -> tuple[str, ...]:
@@ -78,12 +88,9 @@ class Settings:
         environ: Mapping[str, str] = os.environ,
     ) -> "Settings":
         """Settings from the callback's arguments and the environment."""
-        chosen = _strings(select, "select")
-        for pattern in chosen:
-            _known(pattern, "select")
-        silenced = dict(ignore) if isinstance(ignore, Mapping) else dict.fromkeys(_strings(ignore, "ignore"), "")
-        for entry in silenced:
-            _known(entry.partition(":")[0] if isinstance(entry, str) else entry, "ignore")
+        chosen = tuple(_known(pattern, "select") for pattern in _strings(select, "select"))
+        given = ignore if isinstance(ignore, Mapping) else dict.fromkeys(_strings(ignore, "ignore"), "")
+        silenced = {_silenced(entry): reason for entry, reason in given.items()}
         both = sorted(set(chosen) & set(silenced))
         if both:
             raise ValueError(f"{', '.join(both)} is both selected and ignored")
@@ -168,9 +175,9 @@ def _options(options: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, An
     if not isinstance(options, Mapping):
         raise TypeError(f"options takes a dictionary of checks and their options, got {options!r}")
     for key, values in options.items():
-        chosen = [c for c in CHECKS if key in (c.code, c.name)]
+        known = _known(key, "options")
+        chosen = [c for c in CHECKS if known in (c.code, c.name)]
         if not chosen:
-            _known(key, "options")
             raise ValueError(f"options are set for one check: write its code or name, not {key!r}")
         check = chosen[0]
         if not isinstance(values, Mapping):
