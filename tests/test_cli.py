@@ -158,6 +158,17 @@ def test_explain_lists_a_prefix_and_admits_defeat(capsys: pytest.CaptureFixture[
     assert "there is no check WD999" in capsys.readouterr().err
 
 
+def test_explain_shows_what_it_knows_and_names_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("explain", "wd101,", "WD999", "WD3011") == 2
+    heard = capsys.readouterr()
+    assert heard.out.startswith("# WD101 initial-loss-off")
+    assert "there is no check WD999, WD3011; did you mean WD3" in heard.err
+    assert run("explain", "WD999", "loss", "is", "nan") == 2
+    heard = capsys.readouterr()
+    assert heard.out.startswith("WD142 ")
+    assert "there is no check WD999; `sanity-watchdog checks` lists all" in heard.err
+
+
 def test_nearest_names_a_typo() -> None:
     assert pages.nearest(["zeroedparameter"])[0] == "zeroed-parameter"
     assert "WD301" in pages.nearest(["wd3011"])

@@ -28,6 +28,11 @@ def test_a_symptom_leads_to_its_checks(symptom: Symptom) -> None:
         ("out of memory after a while", "WD509"),
         ("ddp hangs", "WD604"),
         ("gradients none", "WD314"),
+        ("my loss is always 0.69", "WD141"),
+        ("stuck at 2.3", "WD141"),
+        ("loss stays at 6.9", "WD141"),
+        ("loss remains 0.6931 with torch2.3", "WD141"),
+        ("first loss is 2.3 with lightning2.5", "WD101"),
     ],
 )
 def test_other_words_for_a_symptom_lead_there_too(words: str, code: str) -> None:

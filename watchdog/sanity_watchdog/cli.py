@@ -121,21 +121,23 @@ def _checks(_: argparse.Namespace) -> int:
 def _explain(options: argparse.Namespace) -> int:
     from .reports import pages
 
-    exact = pages.named(options.words)
-    found = exact or pages.search(options.words)
-    asked = " ".join(options.words)
-    if not found:
-        near = pages.nearest(options.words)
-        hint = f"; did you mean {', '.join(near)}?" if near else "; `sanity-watchdog checks` lists all"
-        what = f"there is no check {asked}" if pages.is_code(asked) else f"no check speaks of {asked!r}"
-        print(f"sanity-watchdog: {what}{hint}", file=sys.stderr)
-        return INCOMPLETE
-    if exact and len(exact) <= len(options.words):
+    unknown = [word for word in options.words if pages.is_code(word) and not pages.named([word])]
+    words = [word for word in options.words if word not in unknown]
+    exact = pages.named(words)
+    found = exact or (pages.search(words) if words else [])
+    if exact and len(exact) <= len(words):
         _show("\n".join(map(pages.page, exact)), page=True)
+    elif found:
+        listed = "\n".join(f"{c.code}  {c.name}: {c.summary}" for c in (exact or found[: pages.SHOWN]))
+        _show(f"{listed}\n\nsanity-watchdog explain {found[0].code} shows the page\n", markup=True)
+    if found and not unknown:
         return PASS
-    listed = "\n".join(f"{c.code}  {c.name}: {c.summary}" for c in (exact or found[: pages.SHOWN]))
-    _show(f"{listed}\n\nsanity-watchdog explain {found[0].code} shows the page\n", markup=True)
-    return PASS
+    near = pages.nearest(unknown or words)
+    hint = f"; did you mean {', '.join(near)}?" if near else "; `sanity-watchdog checks` lists all"
+    what = f"there is no check {', '.join(unknown)}" if unknown else f"no check speaks of {' '.join(words)!r}"
+    sys.stdout.flush()
+    print(f"sanity-watchdog: {what}{hint}", file=sys.stderr)
+    return INCOMPLETE
 
 
 def _progress() -> Callable[[int, int], None]:

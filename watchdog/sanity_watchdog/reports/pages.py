@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,11 +16,13 @@ SYMPTOM_WEIGHT = 4.0
 NEXT_CODE = 0.74
 """What a further code of a symptom weighs beside the one before it."""
 _WORD = re.compile(r"[a-z0-9_]+(?:\.\d+)?")
+_DECIMAL = re.compile(r"\d+\.\d+")
 _STOP = frozenset(
     ("a", "an", "and", "are", "be", "by", "do", "does", "has", "have", "i", "in", "is", "it", "its", "my")
 )
 _STOP |= {"of", "on", "or", "so", "that", "the", "to", "too", "with"}
 _SAME = {"weight": "parameter", "inf": "nan", "infinity": "nan", "infinite": "nan", "lr": "rate", "half": "fp16"}
+_SAME |= dict.fromkeys(("alway", "stay", "remain"), "stuck")
 
 
 def catalogue() -> str:
@@ -43,15 +45,19 @@ def page(check: Check[Any]) -> str:
 
 def is_code(word: str) -> bool:
     """Does it look like a code, or a prefix of codes?"""
-    return re.fullmatch(r"wd\d{1,3}", word.strip().lower()) is not None
+    return re.fullmatch(r"wd\d+", _key(word)) is not None
+
+
+def _key(word: str) -> str:
+    return word.strip().strip(",;:").lower()
 
 
 def named(words: Sequence[str]) -> list[Check[Any]]:
     """Checks whose code, prefix of a code, or name was given."""
     found: list[Check[Any]] = []
     for word in words:
-        key = word.strip().strip(",;:")
-        hits = [c for c in CHECKS if c.name == key.lower() or (is_code(key) and c.code.startswith(key.upper()))]
+        key = _key(word)
+        hits = [c for c in CHECKS if c.name == key or (is_code(key) and c.code.startswith(key.upper()))]
         if not hits:
             return []
         found += hits
@@ -82,6 +88,7 @@ def _indexed(asked: set[str]) -> dict[str, float]:
     """How close the closest symptom of each check comes to the words, from 0 to 1: cosine of rare words, squared."""
     phrases = [(set(_words(symptom.seen)), symptom.codes) for group in SYMPTOMS.values() for symptom in group]
     having = Counter(word for phrase, _ in phrases for word in phrase)
+    asked = {_as_indexed(word, having) for word in asked}
     rarity = {word: math.log(1 + len(phrases) / (1 + having[word])) ** 2 for word in {*having, *asked}}
     found = dict.fromkeys((c.code for c in CHECKS), 0.0)
     whole = math.fsum(rarity[w] for w in asked) or 1.0
@@ -91,6 +98,16 @@ def _indexed(asked: set[str]) -> dict[str, float]:
         for rank, code in enumerate(codes):
             found[code] = max(found[code], close * NEXT_CODE**rank)
     return found
+
+
+def _as_indexed(word: str, known: Iterable[str]) -> str:
+    """The index's number that ``word`` rounds or cuts, or the other way round, as 0.69 does 0.693; else ``word``."""
+    for number in filter(_DECIMAL.fullmatch, known if _DECIMAL.fullmatch(word) else ()):
+        short, long = sorted((word, number), key=len)
+        digits = len(short.partition(".")[2])
+        if f"{float(long):.{digits}f}" == short or (digits > 1 and long.startswith(short)):
+            return number
+    return word
 
 
 def _weighed(check: Check[Any]) -> Counter[str]:

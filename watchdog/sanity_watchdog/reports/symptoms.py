@@ -40,7 +40,10 @@ SYMPTOMS = {
         accuracy stays at chance, 10 % for ten classes: WD141 WD102 WD105
         weights are not updating: WD316 WD311 WD501
         loss stuck at 2.303: WD141 WD102 WD214 WD316
-        loss stuck at 0.693, binary classifier does not learn: WD141 WD102 WD133
+        loss stuck at 0.693: WD141 WD102 WD133
+        loss stuck at 1.099 or 4.605: WD141 WD102 WD133
+        loss stuck at 6.908, 1000 classes: WD141 WD102 WD214
+        binary classifier does not learn, loss is ln 2: WD141 WD102 WD133
         loss does not go below 1.46: WD102
         loss plateaus early, accuracy far too low although everything looks right: WD102 WD107
         model predicts the same class for every input: WD141 WD122 WD133 WD214
