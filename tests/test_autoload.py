@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from sanity_watchdog import SanityWatchdog
+from sanity_watchdog.alerts import Severity
 from sanity_watchdog.autoload import callbacks
 
 from .runs import Classifier, blobs, loader, trainer
@@ -27,9 +28,23 @@ def test_a_bad_environment_never_breaks_a_trainer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SANITY_WATCHDOG", "1")
-    monkeypatch.setenv("SANITY_WATCHDOG_FAIL_ON", "fatal")
+    monkeypatch.setattr(SanityWatchdog, "__init__", lambda *_, **__: 1 / 0)
     assert callbacks() == []
-    assert "SANITY_WATCHDOG_FAIL_ON: unknown severity" in capsys.readouterr().err
+    assert "watchdog: off, nothing is watched: division by zero" in capsys.readouterr().err
+
+
+def test_a_mistyped_severity_is_named_and_errors_stop_the_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SANITY_WATCHDOG", "1")
+    monkeypatch.setenv("SANITY_WATCHDOG_FAIL_ON", "eror")
+    (watchdog,) = callbacks()
+    assert isinstance(watchdog, SanityWatchdog)
+    assert watchdog.by_environment
+    assert watchdog.settings.policy.threshold is Severity.ERROR
+    said = capsys.readouterr().err
+    assert "SANITY_WATCHDOG_FAIL_ON: unknown severity 'eror'; valid are info, warning, error" in said
+    assert "errors stop this run" in said
 
 
 def test_the_module_imports_nothing() -> None:

@@ -20,6 +20,7 @@ WARNING = Alert("WD203", "stuck-scaler", Severity.WARNING, "skips")
         ("auto", {"CI": ""}, None),
         ("auto", {"CI": "true", "SANITY_WATCHDOG_FAIL_ON": "warning"}, Severity.WARNING),
         ("auto", {"CI": "true", "SANITY_WATCHDOG_FAIL_ON": "none"}, None),
+        ("auto", {"CI": "true", "SANITY_WATCHDOG_FAIL_ON": "never"}, None),
         ("auto", {"SANITY_WATCHDOG_FAIL_ON": "auto", "CI": "true"}, Severity.ERROR),
         (None, {"CI": "true", "SANITY_WATCHDOG_FAIL_ON": "error"}, None),
         ("info", {"SANITY_WATCHDOG_FAIL_ON": "error"}, Severity.INFO),

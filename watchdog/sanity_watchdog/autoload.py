@@ -16,16 +16,21 @@ def callbacks() -> list[object]:
         if callable(maker):
             return list(maker())
         import os
+        import sys
 
         if os.environ.get("SANITY_WATCHDOG", "").strip().lower() in ("", "0", "false", "no", "off"):
             return []
         from .callback import SanityWatchdog
 
-        watchdog = SanityWatchdog()
+        try:
+            watchdog = SanityWatchdog()
+        except ValueError as error:  # who set that severity wanted runs to stop
+            print(f'watchdog: {error}. Taken for fail_on="error": errors stop this run', file=sys.stderr)
+            watchdog = SanityWatchdog(fail_on="error")
         watchdog.by_environment = True
         return [watchdog]
     except Exception as error:  # noqa: BLE001
         import sys
 
-        print(f"watchdog: off: {error}", file=sys.stderr)
+        print(f"watchdog: off, nothing is watched: {error}", file=sys.stderr)
         return []

@@ -57,7 +57,7 @@ class Policy:
         source = "fail_on"
         if fail_on == "auto" and environ.get("SANITY_WATCHDOG_FAIL_ON"):
             fail_on, source = environ["SANITY_WATCHDOG_FAIL_ON"], "SANITY_WATCHDOG_FAIL_ON"
-        if fail_on is None or (source != "fail_on" and fail_on.lower() in (*FALSE, "none")):
+        if fail_on is None or (source != "fail_on" and fail_on.lower() in (*FALSE, "none", "never")):
             return cls(None, f"{source}=None")
         if fail_on == "auto":
             if not truthy(environ.get("CI")):
