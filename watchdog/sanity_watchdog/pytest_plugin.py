@@ -101,16 +101,16 @@ class Watching:
         _judge(item, self._seen())
         return result
 
-    def _seen(self) -> "list[Alert]":
-        alerts: list[Alert] = []
-        for watchdog in self._watchdogs:
+    def _seen(self) -> "list[tuple[Alert, ...]]":
+        """The alerts of each training run of the test."""
+        ran = [watchdog for watchdog in self._watchdogs if watchdog.summary.batches or watchdog.alerts]
+        for watchdog in ran:
             if watchdog.summary.batches:
                 self._counts["runs"] += 1
                 self._counts["alerts"] += len(watchdog.alerts)
                 self._counts["incomplete"] += watchdog.verdict == "incomplete"
-            alerts += watchdog.alerts
         self._watchdogs.clear()
-        return alerts
+        return [watchdog.alerts for watchdog in ran]
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if hasattr(session.config, "workeroutput"):
@@ -126,8 +126,8 @@ class Watching:
         from .alerts import counted
 
         terminalreporter.write_line(
-            f"sanity-watchdog: {counted(runs, 'training run')} watched without being asked, {counted(alerts, 'alert')},"
-            f" {incomplete} without a verdict"
+            f"sanity-watchdog: {counted(runs, 'training run')} watched by --sanity-watchdog,"
+            f" {counted(alerts, 'alert')}, {incomplete} without a verdict"
         )
 
 
@@ -136,25 +136,31 @@ def _settings(item: pytest.Item) -> dict[str, Any]:
     marker = item.get_closest_marker("sanity_watchdog")
     if marker is None:
         return {}
+    from .alerts import Severity
     from .testing import SilentWatchdog
 
     settings = {k: v for k, v in marker.kwargs.items() if k != "fail_on"}
+    fail_on, wrong = marker.kwargs.get("fail_on"), ""
     try:
         if marker.args:
             raise TypeError(f"takes named settings only, got {marker.args[0]!r}: write ignore=[{marker.args[0]!r}]")
-        SilentWatchdog(**settings, fail_on=marker.kwargs.get("fail_on"))
+        if fail_on is not None:
+            Severity.parse(fail_on)
+        SilentWatchdog(**settings, fail_on=None)
     except (TypeError, ValueError) as error:
-        pytest.fail(f"marker sanity_watchdog of {item.nodeid}: {error}", pytrace=False)
+        wrong = str(error)
+    if wrong:
+        pytest.fail(f"marker sanity_watchdog of {item.nodeid}: {wrong}", pytrace=False)
     return settings
 
 
-def _given(item: pytest.Item) -> "list[Alert]":
+def _given(item: pytest.Item) -> "list[tuple[Alert, ...]]":
     watchdog = getattr(item, "funcargs", {}).get("sanity_watchdog")
-    return list(watchdog.alerts) if watchdog is not None else []
+    return [watchdog.alerts] if watchdog is not None else []
 
 
-def _judge(item: pytest.Item, alerts: "list[Alert]", already_failed: bool = False) -> None:
-    if not alerts:
+def _judge(item: pytest.Item, runs: "list[tuple[Alert, ...]]", already_failed: bool = False) -> None:
+    if not any(runs):
         return
     from .alerts import Severity
     from .testing import report
@@ -163,10 +169,14 @@ def _judge(item: pytest.Item, alerts: "list[Alert]", already_failed: bool = Fals
     fail_on = item.config.getoption("sanity_watchdog_fail_on")
     if marker is not None:
         fail_on = marker.kwargs.get("fail_on", fail_on)
-    failing = [a for a in alerts if fail_on is not None and a.severity >= Severity.parse(fail_on)]
-    if not failing:
+    if fail_on is None:
         return
-    if already_failed:
-        item.add_report_section("call", "sanity-watchdog", report(failing))
-    else:
-        pytest.fail(report(failing), pytrace=False)
+    texts = []
+    for number, alerts in enumerate(runs, 1):
+        if failing := [a for a in alerts if a.severity >= Severity.parse(fail_on)]:
+            which = f"training run {number} of {len(runs)}" if len(runs) > 1 else "this training run"
+            texts.append(report(failing, which))
+    if texts and already_failed:
+        item.add_report_section("call", "sanity-watchdog", "\n\n".join(texts))
+    elif texts:
+        pytest.fail("\n\n".join(texts), pytrace=False)

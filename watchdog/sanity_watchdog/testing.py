@@ -59,8 +59,8 @@ def assert_trains(
     if failing := [a for a in alerts if a.severity >= threshold]:
         raise AssertionError(report(failing))
     if watchdog.verdict == "incomplete":
-        broken = "\n".join(watchdog.summary.broken.values())
-        raise AssertionError(f"nothing can be said about this run: the watchdog broke or judged nothing\n{broken}")
+        found = [*map(render, alerts), *watchdog.summary.broken.values()]
+        raise AssertionError("\n\n".join(["nothing can be said about this training run", *found]))
     return alerts
 
 
@@ -75,8 +75,8 @@ def _lightning_of(module: Any) -> Any:
     return lightning.pytorch
 
 
-def report(alerts: Sequence[Alert]) -> str:
+def report(alerts: Sequence[Alert], run: str = "this training run") -> str:
     """Alerts as the text of a failed test, the likeliest root cause first; runners' lists show little but its start."""
     more = f" and {len(alerts) - 1} more" if len(alerts) > 1 else ""
-    first = f"{alerts[0].code} {alerts[0].name}{more}: something is wrong with this training run"
+    first = f"{alerts[0].code} {alerts[0].name}{more}: something is wrong with {run}"
     return "\n\n".join([first, *map(render, alerts)])
