@@ -17,7 +17,7 @@ ERROR = Alert(
 NOTE = Alert("WD101", "initial-loss-off", Severity.INFO, "first loss 2.0 is below 2.303")
 
 
-def said(*news: Batch, summary: Summary | None = None, **info: str) -> list[str]:
+def said(*news: Batch, summary: Summary | None = None, **info: str | int) -> list[str]:
     lines: list[str] = []
     sink = ConsoleSink()
     sink.open(RunInfo(echo=lines.append, **info))  # type: ignore[arg-type]
@@ -76,6 +76,12 @@ def test_a_quiet_run_ends_in_two_lines_that_give_trust(tmp_path: Path, monkeypat
         "watchdog: 50 checks: 47 judged, 3 skipped (WD601: one process; WD201, WD202: no fp16), 0 ignored"
         " · alerts in TensorBoard's Watchdog tab and logs/watchdog.jsonl",
     ]
+
+
+def test_from_the_second_fit_of_a_process_on_the_verdict_says_which_it_is() -> None:
+    summary = Summary("pass", vitals={"loss": "first loss 2.312"})
+    assert said(summary=summary, fit=1)[0] == "watchdog: pass. first loss 2.312"
+    assert said(summary=summary, fit=2)[0] == "watchdog: pass. fit 2 · first loss 2.312"
 
 
 def test_a_long_list_of_skipped_checks_is_grouped_and_cut() -> None:

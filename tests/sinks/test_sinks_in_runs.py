@@ -1,6 +1,7 @@
 """Where a real Trainer's run is written, and what happens where it cannot be."""
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,14 @@ def test_a_run_that_raises_is_written_to_its_end(tmp_path: Path) -> None:
     (run,) = load([tmp_path]).runs
     assert run.finished
     assert "WD301" in [a.code for a in run.summary.alerts]
+
+
+def test_each_fit_of_a_process_has_a_number(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit(Logged(), tmp_path)
+    fit(Logged(), tmp_path)
+    found = re.findall(r"watchdog: pass\.(?: fit (\d+) ·)? first loss", capsys.readouterr().err)
+    first, second = (int(number or 1) for number in found)
+    assert second == first + 1
 
 
 def test_fast_dev_run_writes_only_the_record_that_was_asked_for(

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import itertools
 import os
 import platform
 import sys
@@ -29,6 +30,7 @@ FOREIGN = (*LIGHTNING, "torch")
 COUNTERS = frozenset(("current_epoch", "global_step"))
 ON_THE_WAY = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
 """Methods of modules and data modules that a batch goes through between its loader and the step."""
+_FITS = itertools.count(1)
 
 
 def flat_loaders(loaders: Any) -> Iterator[Any]:
@@ -233,6 +235,7 @@ def info_of(trainer: Any, settings: Settings, log_dir: str | None) -> RunInfo:
         echo=echo(trainer) if rank == 0 else lambda _: None,
         rank=rank,
         world=trainer.world_size,
+        fit=next(_FITS),
         versions=versions(),
         started=time.time(),
         settings={

@@ -24,7 +24,7 @@ class RunInfo:
         writers: callables that give the user's own TensorBoard ``SummaryWriter``; called when there is something to
             write, on rank zero only.
         echo: prints a line on stderr, through a live progress bar's own ``print``.
-        rank: this process. world: number of processes.
+        rank: this process. world: number of processes. fit: number of this fit in its process, from 1.
         versions: of python, torch, lightning and this package.
         settings: the callback's settings as data.
         started: seconds since the epoch.
@@ -36,6 +36,7 @@ class RunInfo:
     echo: Callable[[str], None] = _to_nowhere
     rank: int = 0
     world: int = 1
+    fit: int = 1
     versions: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     started: float = 0.0

@@ -59,6 +59,7 @@ class ConsoleSink:
     def close(self, summary: Summary) -> None:
         verdict = f"watchdog: {summary.verdict}."
         shown = f"watchdog: {_painted(summary.verdict, COLOURS[summary.verdict])}."
+        shown += f" fit {self._info.fit} ·" if self._info.fit > 1 else ""
         self._info.echo(verdict_line(summary).replace(verdict, shown, 1))
         self._info.echo(checks_line(summary, self._whereabouts(summary.unwritten)))
 
