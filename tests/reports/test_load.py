@@ -130,7 +130,7 @@ def test_missing_and_empty_folders(tmp_path: Path) -> None:
     loaded = load([tmp_path / "missing", tmp_path / "empty"])
     assert set(loaded.problems) == {
         f"{tmp_path}/missing: No such file or directory",
-        f"{tmp_path}/empty: no watchdog.jsonl in this folder",
+        f"{tmp_path}/empty: no watchdog.jsonl in this folder: was a run watched, and its record put there?",
     }
     assert loaded.exit_code(None) == 2
 

@@ -231,7 +231,8 @@ class DiagnosticsLogger:
         self.closed = True
         if not batches and self.verdict != "fail":
             self._judged_stepping.clear()  # of a step that was never finished
-        self.take(Closing(step=step, judged=len(self._judged_stepping), batches=batches, attempts=attempts))
+        judged = len(self._judged_stepping)
+        self.take(Closing(step=step, judged=judged, batches=batches, attempts=attempts, raised=raised))
         self.flush(step)
         alerts, explained = self._split()
         used = {i.entry for i in self._ignored.values()}

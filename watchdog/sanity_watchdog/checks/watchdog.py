@@ -1,6 +1,6 @@
 """The watchdog itself: a check that broke, a run in which nothing was judged."""
 
-from ..alerts import Severity
+from ..alerts import Severity, printable
 from ..evidence.watchdog import Closing, OwnFault
 from .check import Findings, check
 
@@ -39,13 +39,14 @@ def watchdog_failed(seen: OwnFault) -> Findings:
 def nothing_judged(seen: Closing) -> Findings:
     """The fit ended before a training step was finished and judged.
 
-    **What it sees.** The number of checks that judged a finished training step by the end of ``fit``. Not told where an
-    error explains the end.
+    **What it sees.** The number of checks that judged a finished training step by the end of ``fit``, and what the run
+    raised. Not told where an alert of severity ERROR explains the end.
 
     **Why it matters.** A run that ends before its first step, or a selection that fits nothing, would otherwise look
     like a healthy one. The verdict is ``incomplete``.
 
-    **How to fix.** Train for at least one batch; look at the list of skipped checks and their reasons.
+    **How to fix.** Where the run raised, mend that. Else train for at least one batch, and look at the list of skipped
+    checks and their reasons.
 
     **When to ignore.** Where a fit of zero batches is meant.
 
@@ -54,11 +55,14 @@ def nothing_judged(seen: Closing) -> Findings:
     **Sources.** A watchdog that never woke up also keeps quiet.
     """
     if not seen.judged:
-        began = f"no check came to a verdict in {seen.batches} batches and {seen.attempts} optimizer steps"
-        yield nothing_judged.alert(
-            seen,
-            began if seen.batches else "the run ended before its first training step was finished",
-            hint="train at least one batch with the watchdog attached"
-            + (", and look at the skipped checks' reasons" if seen.batches else ""),
-            evidence={"batches": seen.batches, "attempts": seen.attempts},
-        )
+        raised = f"raised {printable(seen.raised, 40)}" if seen.raised else ""
+        message = f"the run {raised or 'ended'} before its first training step was finished"
+        hint = "train at least one batch with the watchdog attached"
+        if seen.batches:
+            message = f"no check came to a verdict in {seen.batches} batches and {seen.attempts} optimizer steps"
+            hint += ", and look at the skipped checks' reasons"
+        if raised:
+            message = f"no check came to a verdict before the run {raised}" if seen.batches else message
+            hint = "mend that error first: it is the run's own, and nothing could be judged before it"
+        evidence = {"batches": seen.batches, "attempts": seen.attempts}
+        yield nothing_judged.alert(seen, message, hint=hint, evidence=evidence)

@@ -28,8 +28,10 @@ class Closing(Evidence):
         judged: number of checks that came to a verdict about a training step.
         batches: training batches seen.
         attempts: optimizer steps attempted.
+        raised: class of the exception that ended the run, empty where none did.
     """
 
     judged: int
     batches: int
     attempts: int
+    raised: str = ""

@@ -45,7 +45,7 @@ def load(paths: Iterable[Path], progress: Callable[[int, int], None] = lambda do
     for path in paths:
         found = list(_find(path, problems))
         if not found and path.is_dir() and not any(p.startswith(f"{path}") for p in problems):
-            problems.append(f"{path}: no watchdog.jsonl in this folder")
+            problems.append(f"{path}: no watchdog.jsonl in this folder: was a run watched, and its record put there?")
         files += found
     files = list(dict.fromkeys(files))
     runs: dict[Path, list[WatchedRun]] = {}
