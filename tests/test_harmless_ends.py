@@ -15,12 +15,13 @@ import pytest
 import torch.nn.functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from sanity_watchdog import SanityWatchdog
+from sanity_watchdog import LossWatch, SanityWatchdog
 from sanity_watchdog.logger import DiagnosticsLogger
 from sanity_watchdog.observe.aside import function_modes
 from sanity_watchdog.observe.intercept import Interception
 from sanity_watchdog.observe.loop import LoopObserver
 from sanity_watchdog.observe.packet import Packet
+from sanity_watchdog.reports.load import load
 from sanity_watchdog.sinks.jsonl import JsonLinesSink
 from sanity_watchdog.watch import Watch
 
@@ -253,6 +254,7 @@ def test_a_crash_in_the_first_step_that_nothing_explains_is_no_pass(method: str)
     outcome(dog, module=crashing(method, "error", 0))
     assert dog.verdict == dog.summary.verdict == "incomplete"
     assert [a.code for a in dog.alerts] == ["WD002"]
+    assert dog.alerts[0].message == "the run raised ValueError before its first training step was finished"
 
 
 def test_a_crash_in_the_first_step_that_a_check_explains_is_a_fail() -> None:
@@ -287,6 +289,22 @@ def test_a_run_that_raises_keeps_the_verdict_of_its_alerts() -> None:
     assert outcome(dog, data=data, module=crashing("forward", "error", 4), max_epochs=3).error
     assert dog.verdict in ("warn", "fail")
     assert dog.summary.raised == "ValueError"
+
+
+class Raising(L.Callback):
+    def on_exception(self, *_: Any) -> None:
+        raise LookupError("in on_exception")
+
+
+@pytest.mark.parametrize("kind", ["error", "interrupt"])
+def test_a_run_whose_end_another_callback_hides_from_us_has_not_passed(tmp_path: Path, kind: str) -> None:
+    dogs = [SanityWatchdog(fail_on=None, record=tmp_path / "watchdog.jsonl"), LossWatch(fail_on=None)]
+    with pytest.raises(LookupError):
+        trainer(Raising(), *dogs, max_epochs=3).fit(crashing("forward", kind, 4)(), loader(*blobs(96)))
+    assert [dog.verdict for dog in dogs] == ["incomplete"] * 2
+    assert {run.verdict for run in load([tmp_path]).runs} <= {"incomplete"}
+    trainer(*dogs).fit(Classifier(), loader(*blobs(96)))
+    assert [dog.verdict for dog in dogs] == ["pass"] * 2
 
 
 class TimeIsUpError(Exception):

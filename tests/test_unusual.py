@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sanity_watchdog import SanityWatchdog
+from sanity_watchdog import SanityCheckFailed, SanityWatchdog
 from sanity_watchdog.alerts import Severity
 
 from .runs import Classifier, Manual, assert_awake, blobs, loader, mlp, trainer
@@ -101,10 +101,55 @@ def test_configure_model() -> None:
     assert_unharmed(Late)
 
 
-def test_lazy_modules() -> None:
-    assert_unharmed(
-        lambda: Classifier(nn.Sequential(nn.LazyLinear(32), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(10)))
-    )
+def lazy(*last: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.LazyLinear(32), nn.LazyBatchNorm1d(), nn.ReLU(), nn.LazyLinear(10), *last)
+
+
+def convolutional() -> Classifier:
+    last = nn.AdaptiveAvgPool1d(2), nn.Flatten(), nn.LazyLinear(10)
+    return Classifier(nn.Sequential(nn.Unflatten(1, (4, 5)), nn.LazyConv1d(8, 3), nn.LazyBatchNorm1d(), *last))
+
+
+@pytest.mark.parametrize(
+    ("module", "more"),
+    [
+        (lambda: Classifier(lazy()), {}),
+        (lambda: Manual(lazy()), {}),
+        (lambda: Classifier(lazy()), {"accumulate_grad_batches": 3}),
+        (convolutional, {}),
+    ],
+    ids=["linear", "manual", "accumulating", "convolutional"],
+)
+def test_lazy_modules(module: Callable[[], L.LightningModule], more: dict[str, Any]) -> None:
+    assert "WD101" in assert_unharmed(module, **more).summary.judged
+
+
+def test_the_first_loss_of_lazy_modules_is_judged_before_an_update() -> None:
+    losses = []
+
+    class Noted(Classifier):
+        def on_before_backward(self, loss: Tensor) -> None:
+            losses.append(float(loss))
+
+    dog = SanityWatchdog(fail_on="error", every_n_steps=1)
+    trainer(dog, max_steps=4).fit(Noted(lazy()), loader(*blobs()))
+    assert f"first loss {losses[0]:.3f}" in dog.summary.vitals["loss"]
+    fit = trainer(dog, max_steps=4)
+    with pytest.raises(SanityCheckFailed, match="WD101 initial-loss-off"):
+        fit.fit(Classifier(lazy(Loud())), loader(*blobs()))
+    assert fit.global_step == 0
+
+
+def test_a_single_step_of_lazy_modules_is_judged() -> None:
+    dog = SanityWatchdog(fail_on=None)
+    trainer(dog, max_steps=1).fit(Classifier(lazy()), loader(*blobs()))
+    assert dog.verdict == "pass"
+    assert "WD101" in dog.summary.judged
+
+
+class Loud(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return 40 * x
 
 
 class Backbone(Classifier):

@@ -5,20 +5,23 @@ import functools
 import multiprocessing
 import multiprocessing.util
 import os
-import sys
+import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from . import adapter
 from .alerts import Alert
 from .checks import CHECKS
+from .endings import failure, in_flight
 from .guard import harmless
 from .logger import DiagnosticsLogger
+from .observe.losses import LossCalls
 from .observe.registry import OBSERVERS
 from .policy import SanityCheckFailed
 from .settings import Settings
 from .sinks import default_sinks
-from .steps import LENT, StepHooks
+from .steps import LENT, Early, StepHooks
 from .summary import Sink, Summary
 from .watch import Watch
 from .wrapping import Wrapping
@@ -92,13 +95,13 @@ class SanityWatchdog(StepHooks):
         self._on_alert = on_alert
         self._more_sinks = tuple(sinks or ())
         self._logger: DiagnosticsLogger | None = None
-        self._hooks: list[Any] = []
         self._leads = False
         self._fits = 0
         self._searches = False
         self._asked = ""
         self._batches = ""
         self._at_exit: multiprocessing.util.Finalize | None = None
+        self._trainer: weakref.ref[Any] | None = None
 
     @property
     def state_dict(self) -> Callable[[], dict[str, Any]]:
@@ -122,7 +125,11 @@ class SanityWatchdog(StepHooks):
         """``pass``, ``warn``, ``fail``, or ``incomplete``: a check broke, nothing was judged, or the run raised."""
         if self._logger is None:
             return "incomplete"
-        return self._logger.summary.verdict if self._logger.closed else self._logger.verdict
+        if self._logger.closed:
+            return self._logger.summary.verdict
+        trainer = self._trainer() if self._trainer is not None else None
+        untold = getattr(trainer, "interrupted", False)  # another callback's ``on_exception`` has raised before ours
+        return "incomplete" if untold and self._logger.verdict == "pass" else self._logger.verdict
 
     @property
     def summary(self) -> Summary:
@@ -130,10 +137,11 @@ class SanityWatchdog(StepHooks):
         return self._logger.summary if self._logger is not None else Summary("incomplete")
 
     def __getstate__(self) -> dict[str, Any]:
-        own: dict[str, Any] = {"_logger": None, "_watch": None, "_hooks": [], "_wrapped": Wrapping(), "_at_exit": None}
+        own: dict[str, Any] = dict.fromkeys(("_logger", "_watch", "_row", "_early", "_trainer", "_at_exit"))
+        own |= {"_hooks": [], "_wrapped": Wrapping(), "_places": {}}
         others = {name: value for name, value in vars(self).items() if name not in LENT}
         present = {name: value for name, value in others.items() if self._places.get(name, self) is not value}
-        return {**present, **own, "_row": None, "_places": {}}
+        return {**present, **own}
 
     # -- life of a fit
 
@@ -149,6 +157,7 @@ class SanityWatchdog(StepHooks):
         if self not in family:
             self._leads = False
             return
+        self._trainer = weakref.ref(trainer)
         settings = functools.reduce(Settings.joined, (c.settings for c in family))
         log_dir = trainer.log_dir  # a collective: every rank reads it, here and only here
         self._leads = family[0] is self  # the others hand their selection over
@@ -168,7 +177,7 @@ class SanityWatchdog(StepHooks):
     @harmless
     def _begin(self, trainer: Any, settings: Settings, log_dir: str | None, family: list["SanityWatchdog"]) -> None:
         self._end_watch()
-        self._validated = False
+        self._validated = self._lazy = False
         self._fits += 1
         info = adapter.info_of(trainer, settings, log_dir)
         self._batches = adapter.batches_path(info.record) if settings.save_batches else ""
@@ -186,16 +195,23 @@ class SanityWatchdog(StepHooks):
         if multiprocessing.parent_process() is not None:
             self._at_exit = multiprocessing.util.Finalize(None, self._forsaken, exitpriority=1)
 
-    def _looking(self, trainer: Any, module: Any, complete: bool) -> Watch | None:
+    def _looking(self, trainer: Any, module: Any, complete: bool, early: Early | None = None) -> Watch | None:
         logger = self._logger
         if logger is None or logger.closed or not self._leads:
             return None
         run = adapter.describe(
             trainer, module, logger.settings, complete=complete, asked=self._asked, batches=self._batches
         )
+        if self._lazy and run.world > 1:  # none may stop before the ranks know of each other
+            return None
+        if early is not None:
+            run = replace(run, resumed=early[0].resumed)
         if self._watch is None:
+            calls = LossCalls() if early is None else early[1]
             codes = [c.code for c in CHECKS if logger.settings.selected(c)]
-            chosen = [o() for o in OBSERVERS if any(code.startswith(o.codes) for code in codes)]
+            kinds = [o for o in OBSERVERS if any(code.startswith(o.codes) for code in codes)]
+            chosen = [calls if o is LossCalls else o() for o in kinds if o is LossCalls or not self._lazy]
+            self._early = (run, calls) if self._lazy else None
             self._watch = Watch(run, chosen, logger, self._fits)
         if complete and not self._watch.started:
             self._watch.start(run, adapter.logged_step(trainer), trainer.current_epoch)
@@ -211,16 +227,6 @@ class SanityWatchdog(StepHooks):
         self._lazy = adapter.has_lazy(pl_module)
         if not self._lazy:
             self._attach(trainer, pl_module)
-
-    def _attach(self, trainer: Any, pl_module: Any) -> None:
-        watch = self._looking(trainer, pl_module, complete=True)
-        self.traced = adapter.compiles_steps(trainer, pl_module)
-        self._announced = self._unannounced = False
-        for optimizer in watch.run.optimizers if watch is not None else ():
-            with contextlib.suppress(AttributeError, TypeError):  # one that never called torch's own ``__init__``
-                self._hooks.append(optimizer.register_step_post_hook(self._stepped))
-                if not pl_module.automatic_optimization:
-                    self._hooks.append(optimizer.register_step_pre_hook(self._about_to_step))
 
     # -- the end, one way or another
 
@@ -241,7 +247,7 @@ class SanityWatchdog(StepHooks):
         self._give_back()
         if self._watch is not None and not stopped:
             self._watch.failed(exception)
-        self._finish(stopped, _failure(exception))
+        self._finish(stopped, failure(exception))
 
     @harmless
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
@@ -253,10 +259,10 @@ class SanityWatchdog(StepHooks):
     @harmless
     def _forsaken(self) -> None:
         """The process ends and no hook told of it, as in ranks that Lightning spawned or forked and that raise."""
-        error = self._wrapped.raised or _in_flight()
+        error = self._wrapped.raised or in_flight()
         if self._watch is not None:
             self._watch.failed(error)
-        self._finish(raised=_failure(error))
+        self._finish(raised=failure(error))
 
     def _finish(self, stopped: bool = False, raised: str = "") -> None:
         logger, watch = self._logger, self._watch
@@ -275,6 +281,7 @@ class SanityWatchdog(StepHooks):
         for handle in self._hooks:
             handle.remove()
         self._hooks.clear()
+        self._early = None
         if self._watch is not None:
             self._watch.close()
             self._watch = None
@@ -283,15 +290,3 @@ class SanityWatchdog(StepHooks):
         if self._logger is not None:
             with contextlib.suppress(Exception):
                 self._logger.own_fault(f"hook {hook}", error)
-
-
-def _failure(error: BaseException) -> str:
-    """Class of an exception that ended a run too early; empty for what ends it on purpose, as an interrupt does."""
-    fails = error.code not in (None, 0) if isinstance(error, SystemExit) else isinstance(error, Exception)
-    return type(error).__name__ if fails else ""
-
-
-def _in_flight() -> BaseException:
-    """What ends this process; torch's ``spawn`` turns the user's exception into an exit."""
-    error = sys.exc_info()[1] or SystemExit()
-    return error.__context__ if isinstance(error, SystemExit) and error.__context__ is not None else error

@@ -1,8 +1,9 @@
 """Lightning's hooks around batches: each hands its moment to the watch."""
 
+import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from lightning.pytorch import Callback
 from torch import Tensor
@@ -11,7 +12,9 @@ from torch.optim import Optimizer
 from . import adapter
 from .guard import harmless
 from .observe.aside import unseen
+from .observe.losses import LossCalls
 from .observe.row import Row
+from .observe.run import Run
 from .observe.untraced import untraced
 from .watch import Watch
 from .wrapping import Wrapping
@@ -24,6 +27,8 @@ AT_REST = (
     "on_train_batch_end",
 )
 """Hooks that attributes hide while a run rests."""
+Early: TypeAlias = tuple[Run, LossCalls]
+"""What has looked at the step in which parameters got their shapes."""
 LENT = ("log", "log_dict")
 """Methods of the module that Lightning gives to every callback: they would keep it alive, and be copied with us."""
 
@@ -37,15 +42,43 @@ class StepHooks(Callback):
         self._wrapped = Wrapping()
         self._validated = False
         self._lazy = False
+        self._early: Early | None = None
+        self._hooks: list[Any] = []
         self._epoch_begins = False
         self._row: Row | None = None
         self._places: dict[str, Callable[..., None]] = {}
         self._announced = False
         self._unannounced = False
 
-    def _attach(self, trainer: Any, pl_module: Any) -> None:
-        """The parameters are there: begin to watch."""
+    def _looking(self, trainer: Any, module: Any, complete: bool, early: Early | None = None) -> Watch | None:
+        """The watch of this fit, made if need be: of calls of losses alone while parameters have no shapes.
+
+        Args:
+            trainer: whose run it is.
+            module: what is trained.
+            complete: do the training loaders exist?
+            early: of the step in which the parameters got their shapes.
+        """
         raise NotImplementedError
+
+    def _end_watch(self) -> None:
+        """Look no more, and give back what is held."""
+        raise NotImplementedError
+
+    def _attach(self, trainer: Any, pl_module: Any) -> None:
+        """The training loop begins, or the step is over in which the parameters got their shapes."""
+        early = self._early
+        if early is not None:
+            self._end_watch()
+            self._validated = False
+        watch = self._looking(trainer, pl_module, complete=True, early=early)
+        self.traced = adapter.compiles_steps(trainer, pl_module)
+        self._announced = self._unannounced = False
+        for optimizer in watch.run.optimizers if watch is not None else ():
+            with contextlib.suppress(AttributeError, TypeError):  # one that never called torch's own ``__init__``
+                self._hooks.append(optimizer.register_step_post_hook(self._stepped))
+                if not pl_module.automatic_optimization:
+                    self._hooks.append(optimizer.register_step_pre_hook(self._about_to_step))
 
     def _give_back(self) -> None:
         """The run is over: let go of the module."""
@@ -62,8 +95,8 @@ class StepHooks(Callback):
 
     @harmless
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if self._lazy and (batch_idx or not adapter.has_lazy(pl_module)):  # made by the first batch
-            self._lazy = False
+        if self._lazy:  # parameters get their shapes in the first step
+            self._lazy = not batch_idx and adapter.has_lazy(pl_module)
             self._attach(trainer, pl_module)
         self._wrapped.undo()  # a StopIteration of the user's ends the epoch without the end of its batch
         if (watch := self._watch) is not None:

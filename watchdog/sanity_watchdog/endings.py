@@ -1,0 +1,15 @@
+"""What an exception tells of how a run ended."""
+
+import sys
+
+
+def failure(error: BaseException) -> str:
+    """Class of an exception that ended a run too early; empty for what ends it on purpose, as an interrupt does."""
+    fails = error.code not in (None, 0) if isinstance(error, SystemExit) else isinstance(error, Exception)
+    return type(error).__name__ if fails else ""
+
+
+def in_flight() -> BaseException:
+    """What ends this process; torch's ``spawn`` turns the user's exception into an exit."""
+    error = sys.exc_info()[1] or SystemExit()
+    return error.__context__ if isinstance(error, SystemExit) and error.__context__ is not None else error
