@@ -6,12 +6,13 @@
 ``steady`` is the time of training steps after the early looks, over whole periods of the watchdog's later ones: from
 step 56, or in the long runs after the first thousand steps; ``smoke`` a whole ``fit`` of 20 steps.
 
-Each way of training is a process of its own: plain, with a callback that does nothing, with the watchdog, with
+In each round every way of training is a new process: plain, with a callback that does nothing, with the watchdog, with
 Lightning's ``detect_anomaly``, and with torch-audit (``pip install torch-audit``; left out where it is missing) at each
 step and at every 101st, as often as the watchdog. They take turns after some ten milliseconds of steps, one at a time
 on the same core, so that what else the machine does for longer than that meets all of them alike. Of each step, and of
-each smoke run, the median over the rounds is taken; the range is that of the ratio by a tenth of the run each, or by
-smoke run. The long runs are compared with the first two only, and have no smoke run of their own.
+each smoke run, the median over the rounds is taken; the range is that of the rounds. The long runs are one turn each:
+in those the watchdog looks as often as its share of the time allows, and the turns of others would count as time. They
+are compared with the first two only, and have no smoke run of their own.
 """
 
 import argparse
@@ -39,12 +40,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe import sampling
 
-ROUNDS = {"mlp": 5, "mlp-long": 3}
+ROUNDS = {"mlp": 2, "mlp-long": 4}
 """Rounds of quick workloads for each one of a slow one."""
 SMOKES = 5
 """Smoke runs a round."""
-PARTS = 10
-"""Of a run, for the range."""
 SMOKE = 20
 EARLY, SETTLED = max(sampling.EARLY) + 1, sampling.PAIRS * sampling.EVERY + 2
 """Steps after the early looks, and after those that are taken whatever they cost."""
@@ -120,7 +119,7 @@ def mlp() -> Work:
 
 
 def mlp_long() -> Work:
-    return replace(mlp(), first=SETTLED, steps=3 * RARE)
+    return replace(mlp(), first=SETTLED, steps=3 * RARE, turn=SETTLED + 3 * RARE)
 
 
 def deep() -> Work:
@@ -129,7 +128,7 @@ def deep() -> Work:
 
 
 def deep_long() -> Work:
-    return replace(deep(), first=SETTLED, steps=RARE)
+    return replace(deep(), first=SETTLED, steps=RARE, turn=SETTLED + RARE)
 
 
 def cnn() -> Work:
@@ -248,11 +247,7 @@ def fit(work: str, how: str, turns: Turns, steps: int | None = None) -> tuple[li
     return clock.seconds[made.first :], whole
 
 
-Found = tuple[list[list[float]], list[float]]
-"""Seconds of each step, of each round; and of smoke runs."""
-
-
-def measure(work: str, how: str, rounds: int, turns: Turns, found: Any) -> None:
+def measure(work: str, how: str, turns: Turns, found: Any) -> None:
     """One process of the ring."""
     warnings.filterwarnings("ignore")
     for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
@@ -260,65 +255,70 @@ def measure(work: str, how: str, rounds: int, turns: Turns, found: Any) -> None:
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    smokes = 0 if work.endswith("-long") else SMOKES * rounds
     fit(work, how, turns, SMOKE)
-    steady = [fit(work, how, turns)[0] for _ in range(rounds)]
-    found.put((how, (steady, [fit(work, how, turns, SMOKE)[1] for _ in range(smokes)])))
+    steady = fit(work, how, turns)[0]
+    smokes = 0 if work.endswith("-long") else SMOKES
+    found.put((how, steady, [fit(work, how, turns, SMOKE)[1] for _ in range(smokes)]))
+
+
+Seconds = dict[str, list[list[float]]]
+"""By way of training, in each round: of each step, or of each smoke run."""
+
+
+def race(work: str, ways: Sequence[str], steady: Seconds, smoke: Seconds) -> None:
+    """One round."""
+    context = multiprocessing.get_context("spawn")
+    found, ring = context.Queue(), [context.Semaphore(0) for _ in ways]
+    processes = [
+        context.Process(target=measure, args=(work, how, Turns(mine, following), found), daemon=True)
+        for how, mine, following in zip(ways, ring, [*ring[1:], ring[0]], strict=True)
+    ]
+    for process in processes:
+        process.start()
+    ring[0].release()
+    left = set(ways)
+    while left:
+        try:
+            how, steps, fits = found.get(timeout=1)
+        except Empty:
+            if any(process.exitcode for process in processes):  # the others would wait for its turn for ever
+                raise SystemExit(f"{work}: a process has failed") from None
+        else:
+            left.remove(how)
+            steady[how].append(steps)
+            smoke[how].append(fits)
 
 
 def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
     """Ratios of each way to a plain run."""
     every = [PLAIN, *(how for how in ways if how in LONG or not work.endswith("-long"))]
     rounds *= ROUNDS.get(work, 1)
-    context = multiprocessing.get_context("spawn")
-    queue, ring = context.Queue(), [context.Semaphore(0) for _ in every]
-    following = {
-        how: Turns(mine, ring[(i + 1) % len(ring)]) for i, (how, mine) in enumerate(zip(every, ring, strict=True))
-    }
-    processes = [context.Process(target=measure, args=(work, h, rounds, t, queue)) for h, t in following.items()]
-    for process in processes:
-        process.start()
-    ring[0].release()
-    results: dict[str, Found] = {}
-    while len(results) < len(every):
-        try:
-            results.update([queue.get(timeout=1)])
-        except Empty:
-            if any(process.exitcode for process in processes):  # the others would wait for its turn
-                for process in processes:
-                    process.terminate()
-                raise SystemExit(f"{work}: a process has failed") from None
-    plain, smoke = results[PLAIN]
-    return {
-        how: {
-            "steady": _steady(results[how][0], plain),
-            "plain_step_ms": 1e3 * sum(_typical(plain)) / len(plain[0]),
+    steady: Seconds = {how: [] for how in every}
+    smoke: Seconds = {how: [] for how in every}
+    for turn in range(rounds):
+        race(work, every[turn % len(every) :] + every[: turn % len(every)], steady, smoke)
+    found: dict[str, Any] = {}
+    for how in every[1:]:
+        found[how] = {
+            "steady": _ratio(steady[how], steady[PLAIN]),
+            "plain_step_ms": 1e3 * sum(_typical(steady[PLAIN])) / WORK[work]().steps,
             "rounds": rounds,
-            **(_smoke(results[how][1], smoke) if smoke else {}),
         }
-        for how in every[1:]
-    }
+        if smoke[PLAIN][0]:
+            own, plain = sum(_typical(smoke[how])), sum(_typical(smoke[PLAIN]))
+            found[how]["smoke"] = _ratio(smoke[how], smoke[PLAIN])
+            found[how]["smoke_extra_seconds"] = (own - plain) / SMOKES
+    return found
 
 
 def _typical(rounds: list[list[float]]) -> list[float]:
-    """Seconds of each step: the median over the rounds."""
+    """Seconds of each step or fit: the median over the rounds."""
     return [statistics.median(one) for one in zip(*rounds, strict=True)]
 
 
-def _steady(watched: list[list[float]], plain: list[list[float]]) -> dict[str, float]:
-    own, base = _typical(watched), _typical(plain)
-    size = -(-len(own) // PARTS)
-    parts = [sum(own[i : i + size]) / sum(base[i : i + size]) for i in range(0, len(own), size)]
-    return {"median": sum(own) / sum(base), "least": min(parts), "most": max(parts)}
-
-
-def _smoke(watched: list[float], plain: list[float]) -> dict[str, Any]:
-    own, base = statistics.median(watched), statistics.median(plain)
-    ratios = [a / b for a, b in zip(watched, plain, strict=True)]
-    return {
-        "smoke": {"median": own / base, "least": min(ratios), "most": max(ratios)},
-        "smoke_extra_seconds": own - base,
-    }
+def _ratio(watched: list[list[float]], plain: list[list[float]]) -> dict[str, float]:
+    each = [sum(a) / sum(b) for a, b in zip(watched, plain, strict=True)]
+    return {"median": sum(_typical(watched)) / sum(_typical(plain)), "least": min(each), "most": max(each)}
 
 
 def main(argv: list[str] | None = None) -> None:
