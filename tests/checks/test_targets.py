@@ -72,6 +72,7 @@ FIRING: list[tuple[Check[Any], Evidence]] = [
     (bad_targets, replace(BINARY, high=255.0)),
     (bad_targets, replace(BINARY, low=-1.0)),
     (bad_targets, replace(SIGNED, low=0.0)),
+    (bad_targets, replace(SIGNED, function="hinge", low=0.0)),
     (bad_targets, replace(SIGNED, function="poisson_nll_loss", low=-1.55, high=1.55)),
     (bad_targets, replace(LETTERS, high=7)),
     (bad_targets, replace(LETTERS, low=-1)),

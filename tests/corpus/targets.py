@@ -134,6 +134,17 @@ def one_label_for_everything() -> Run:
     return Classifier(mlp(k=2)), loader(x, 0 * y, shuffle=False), {}
 
 
+@fault("WD105")
+def hinge_by_hand_of_zeros_and_ones(fixed: bool) -> Run:
+    class Machine(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            sides = 2.0 * (y > 4) - 1 if fixed else (y > 4).float()
+            return (1 - sides * self.net(x).squeeze(1)).clamp(min=0).mean() + 0.01 * self.net.weight.square().sum()
+
+    return Machine(nn.Linear(20, 1), optimizer=torch.optim.SGD, lr=0.05), loader(*blobs()), {}
+
+
 @fault("WD110", also=("WD143", "WD144"))
 def first_label_for_the_whole_batch(fixed: bool) -> Run:
     class First(Classifier):

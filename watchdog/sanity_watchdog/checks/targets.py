@@ -10,7 +10,7 @@ from .check import Findings, Skip, check
 from .doubtful import RAW
 
 BINARY = ("binary_cross_entropy", "binary_cross_entropy_with_logits")
-SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss")
+SIGNED = ("soft_margin_loss", "hinge_embedding_loss", "margin_ranking_loss", "cosine_embedding_loss", "hinge")
 ROUNDING = 2e-2
 """Distance of the sum of a soft target from 1 that half precision may cause."""
 PADDED = 0.3
@@ -31,7 +31,8 @@ def bad_targets(seen: TargetRange) -> Findings:
 
     **What it sees.** Class labels outside 0 … k-1, negative ones that are not ``ignore_index``, labels all of which
     are ignored, an ``ignore_index`` that is one of the classes, soft targets that are negative or do not sum to 1,
-    binary targets outside [0, 1], counts below 0 and 0/1 labels where -1/1 are meant. For ``ctc_loss``: letters
+    binary targets outside [0, 1], counts below 0 and 0/1 labels where -1/1 are meant (also by a hinge written by
+    hand, ``relu(1 - labels * scores)``, in the first step). For ``ctc_loss``: letters
     that are the blank, and targets that need more steps than their input has (one per letter, one more between
     equal ones); with ``zero_infinity`` only where these are half of the batch or more. Also when the loss call
     itself raised.

@@ -17,6 +17,7 @@ from .idle_terms import IdleTerms
 from .lengths import Lengths
 from .logscales import LogScales
 from .loss_kinds import NEVER_NEGATIVE
+from .margins import Margins
 from .mixtures import Mixtures
 from .noise import Noise
 from .operation import Operation
@@ -65,6 +66,7 @@ class Followers:
         self.totals = Totals(trace)
         self.own = OwnDraws(samples)
         self.cut_logs = CutLogs(facts)
+        self.margins = Margins(facts)
         self.rivals = Rivals(owners_of(run), trace.calls)
         overlaps = Overlaps(trace, facts.is_scored, facts.is_given, lambda t: self.signs.fits("overlap", t))
         self._all: tuple[Follower, ...] = (
@@ -85,6 +87,7 @@ class Followers:
             self.rivals,
             self.own,
             self.cut_logs,
+            self.margins,
             Picked(trace, facts),
         )
 

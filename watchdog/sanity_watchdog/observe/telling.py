@@ -6,7 +6,7 @@ from torch import Tensor
 
 from ..evidence.detached import DetachedTerm
 from ..evidence.losses import CutLoss, Likelihood
-from ..evidence.targets import DrawnNoise
+from ..evidence.targets import DrawnNoise, TargetRange
 from .calls import Trace
 from .codes import EVEN
 from .followers import Followers
@@ -35,6 +35,9 @@ class Telling:
             at.emit(DetachedTerm(function=idle.function, where=idle.where, cut=idle.cut, **at.tags()))
         for cut in self._followers.cut_logs.found:
             at.emit(CutLoss(function="log", where=cut.where, low=cut.low, high=cut.high, edges=cut.edges, **at.tags()))
+        if (hinge := self._followers.margins.found) is not None:
+            made = partial(TargetRange, function="hinge", where=hinge.where, low=0, high=1, dtype=hinge.dtype)
+            at.emit(made(valid=hinge.total, total=hinge.total, shape=hinge.shape, **at.tags()))
         if self._signed:
             self._tell_signs(at, loss)
 
