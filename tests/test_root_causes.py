@@ -72,3 +72,10 @@ def test_a_loss_without_a_floor_drives_gradients_up_but_not_those_at_the_start()
     flipped, grown = alert("WD108", "cross_entropy", step=0), alert("WD213", "net.2.weight", step=13)
     assert [a.code for a in explain([flipped, grown], IMPLIED)[0]] == ["WD108"]
     assert {a.code for a in explain([flipped, replace(grown, step=0)], IMPLIED)[0]} == {"WD108", "WD213"}
+
+
+def test_what_enters_unscaled_reaches_the_loss_whatever_operation_it_enters() -> None:
+    entering, loss = alert("WD123", "conv2d", step=0), alert("WD101", "cross_entropy", step=0)
+    assert [a.code for a in explain([entering, loss], IMPLIED)[0]] == ["WD123"]
+    in_validation = replace(entering, stage="validation")
+    assert {a.code for a in explain([in_validation, loss], IMPLIED)[0]} == {"WD123", "WD101"}

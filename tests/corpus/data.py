@@ -345,3 +345,13 @@ def pixels_divided_by_255_twice(fixed: bool) -> Run:
     x, y = greys()
     x = x.float() / 255 if fixed else x.float() / 255 / 255
     return Classifier(nn.Sequential(nn.Flatten(), mlp(144))), loader(x, y), {}
+
+
+@fault("WD123", also=("WD213", "WD143", "WD144", "WD141", "WD214", "WD317"))
+def statistics_of_fractions_for_pixels_up_to_255(fixed: bool) -> Run:
+    class Standardised(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x = batch[0].float() / 255 if fixed else batch[0].float()
+            return self.loss(self.net((x - 0.456) / 0.224), batch[1])
+
+    return Standardised(nn.Sequential(nn.Flatten(), mlp(144))), loader(*greys()), {}

@@ -14,6 +14,8 @@ ACROSS = {"WD211": "WD142"}
 OF_OTHERS = {"WD214": "WD505", "WD213": "WD108"}
 """What layers and losses do to others in training: before a layer that drops everything no unit gets a gradient, and a
 loss without a floor drives the gradients of all weights up."""
+ENTERING = "WD123"
+"""About data where they enter the first weights: all layers and losses lie behind."""
 
 DATA = re.compile(r"batch($|[\[.])")
 """A place in the batch, such as ``batch[0]`` or ``batch.image``."""
@@ -25,12 +27,12 @@ def explain(
     """Split ``alerts`` into those that stand and those that another one explains away.
 
     A cause without subjects explains all of a symptom, one with subjects only the subjects that they share; a symptom
-    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data, or in
-    other layers as ``OF_OTHERS`` has it. What one code suspects without a line is explained where the same code is
-    surer and knows the line. A cause is as severe as the worst that it explains. Never explained are:
-    anything worse than an INFO by an INFO; what was there before the first batch by what happened in a step; what was
-    seen before any weight had changed by what came after the first step; what one rank saw by what another one saw no
-    earlier.
+    without subjects is explained by either, and so is one about layers or losses whose cause lies in the data, also
+    where they enter, or in other layers as ``OF_OTHERS`` has it. What one code suspects without a line is explained
+    where the same code is surer and knows the line. A cause is as severe as the worst that it explains. Never
+    explained are: anything worse than an INFO by an INFO; what was there before the first batch by what happened in
+    a step; what was seen before any weight had changed by what came after the first step; what one rank saw by what
+    another one saw no earlier.
 
     Args:
         alerts: open alerts.
@@ -79,7 +81,8 @@ def _is_surer(cause: Alert, alert: Alert) -> bool:
 def _reaches_beyond(cause: Alert, alert: Alert) -> bool:
     """Does it explain the symptom whatever the subjects of both?"""
     of_others = OF_OTHERS.get(alert.code) == cause.code and cause.stage == alert.stage and cause.step < alert.step
-    return of_others or _are_data(cause) > _are_data(alert)
+    enters = cause.code == ENTERING and cause.stage == alert.stage and cause.step <= alert.step
+    return of_others or enters or _are_data(cause) > _are_data(alert)
 
 
 def _is_from_another_rank(cause: Alert, alert: Alert) -> bool:
