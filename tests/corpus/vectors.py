@@ -41,6 +41,15 @@ def lengths_by_hand_over_the_samples(fixed: bool) -> Run:
 
 
 @fault("WD103")
+def lengths_over_the_samples_behind_a_temperature(fixed: bool) -> Run:
+    def scores(a: Tensor, b: Tensor) -> Tensor:
+        a, b = (z / z.norm(dim=int(fixed), keepdim=True) for z in (a, b))
+        return torch.tensor(2.0, requires_grad=True).exp() * a @ b.t()
+
+    return Compared(scores), loader(blobs()[0]), {}
+
+
+@fault("WD103")
 def default_axis_for_a_sequence_of_vectors() -> Run:
     class Slots(Manual):
         def __init__(self) -> None:

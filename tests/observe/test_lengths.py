@@ -19,6 +19,11 @@ PRODUCTS: dict[str, tuple[Callable[[Tensor], Tensor], bool]] = {
     "all, linear": (lambda z: F.linear(F.normalize(z, dim=0), F.normalize(z, dim=0)), True),
     "all, then scaled": (lambda z: (F.normalize(z, dim=0) @ F.normalize(z, dim=0).T / 0.1).fill_diagonal_(-9.0), True),
     "by hand": (lambda z: (lambda u: u @ u.T)(z / z.norm(dim=0, keepdim=True)), True),
+    "all, one scaled first": (
+        lambda z: (lambda u: torch.ones((), requires_grad=True).exp() * u @ u.T)(F.normalize(z, dim=0)),
+        True,
+    ),
+    "each, one scaled first": (lambda z: (lambda u: u * torch.ones(1) @ u.T / 0.1)(F.normalize(z, dim=1)), False),
     "by hand, each": (lambda z: (lambda u: u @ u.T)(z / z.norm(dim=1, keepdim=True).clamp_min(1e-6)), False),
     "columns": (lambda z: F.normalize(z, dim=0).T @ F.normalize(z, dim=0), False),
     "both axes": (lambda z: (lambda u: u @ u.T)(F.normalize(F.normalize(z, dim=0), dim=1)), False),

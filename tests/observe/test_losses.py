@@ -701,3 +701,27 @@ def test_classes_on_another_axis_of_the_same_length(moved: bool) -> None:
     dog = watched(Tagger(moved), loader(torch.randint(0, 12, (64, 12))), max_steps=2)
     assert ("WD103" in codes(dog)) == (not moved)
     assert_awake(dog)
+
+
+ROWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], bool]] = {
+    "channels last": (lambda z: z.permute(0, 2, 3, 1).reshape(-1, 6), False),
+    "cut as they lie": (lambda z: z.view(len(z), -1, 6).flatten(0, 1), True),
+    "columns of the map": (lambda z: z.flatten(0, 2), False),
+    "all of the map": (lambda z: z.flatten(1), False),
+    "as many classes as outputs, cut": (lambda z: z.view(-1, 18), True),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_the_scores_of_three_anchors(name: str) -> None:
+    rows, torn = ROWS[name]
+
+    class Anchors(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            scores = rows(self.net(batch[0]))
+            return F.cross_entropy(scores, torch.randint(0, 5, (len(scores),)))
+
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 18, 1))
+    dog = watched(Anchors(net), loader(torch.randn(64, 3, 5, 5)), max_steps=2)
+    assert ("WD103" in codes(dog)) == torn
+    assert_awake(dog)

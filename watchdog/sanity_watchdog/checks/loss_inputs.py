@@ -189,7 +189,7 @@ def _wrong_classes(seen: SoftmaxLoss) -> tuple[str, str]:
         )
     if seen.repeated:
         return (
-            f"gets rows of {seen.classes} scores that are not the {seen.classes} outputs of the last layer",
+            f"gets rows of {seen.classes} scores that are not {seen.classes} outputs of the last layer",
             "a view or reshape keeps the order in memory: move the classes first, scores.movedim(1, -1).reshape(…)",
         )
     if seen.itself == "label":

@@ -26,12 +26,16 @@ def crossed(call: LossCall, axis: int) -> bool:
 
 
 def repeated(call: LossCall, axis: int) -> bool:
-    """Is one output of the last layer more than one of as many classes of a row, as after a reshape across axes?"""
+    """Is one output of the last layer more than one of the classes of a row, as after a reshape across axes?
+
+    The layer has as many outputs as there are classes, or a multiple of it, as for several anchors at each place. With
+    fewer of them places are classes as well, as in a map from which one place is chosen.
+    """
     scores, layout = call.input, call.classes
     if not isinstance(scores, Tensor) or layout is None or layout.ndim != scores.ndim or layout.shape[axis] == 1:
         return False
     classes = scores.shape[axis]
-    if classes != int(layout.amax()) + 1 or layout.shape[axis] != classes:
+    if (int(layout.amax()) + 1) % classes or layout.shape[axis] != classes:
         return False
     rows = layout.movedim(axis, -1).reshape(-1, classes).sort(1).values
     return bool((rows[:, 1:] == rows[:, :-1]).any())

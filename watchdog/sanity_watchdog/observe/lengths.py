@@ -32,6 +32,8 @@ class Lengths:
     def follow(self, op: Operation) -> None:
         """An operation has run."""
         name, inputs, out = op.name, op.inputs, op.out
+        if name == "mul" and len(inputs) == 2 and inputs[0].numel() == 1:  # a temperature times vectors
+            inputs = inputs[::-1]
         first = inputs[0] if inputs else None
         if first is None:
             return
@@ -67,7 +69,7 @@ class Lengths:
         if ends is not None and (given.ndim == 2 or name != "T"):
             one, other = (end % given.ndim for end in ends)
             self._axes.put(out, {one: other, other: one}.get(axis, axis))
-        elif name in SAME and out.ndim == given.ndim:
+        elif out.ndim == given.ndim and (name in SAME or _is_scaled(op, given)):
             self._axes.put(out, axis)
 
     def _product(self, op: Operation) -> None:
@@ -79,6 +81,11 @@ class Lengths:
         axes = self._axes.get(one), self._axes.get(other)
         if None not in axes and axes[0] != summed[0] and axes[1] != summed[1]:
             self._across.put(out, user_line())
+
+
+def _is_scaled(op: Operation, vectors: Tensor) -> bool:
+    """Are all of them multiplied or divided by one number?"""
+    return op.name in FACTORS and all(t is vectors or t.numel() == 1 for t in op.inputs)
 
 
 class LengthsWatch(Observer):
