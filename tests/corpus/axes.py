@@ -133,6 +133,45 @@ def view_of_pixels_as_long_as_classes(fixed: bool) -> Run:
     return Pixels(net, lr=5e-3), loader(x, (x.sum(1) > 0).long() + 2 * (x[:, 0] > 0)), {}
 
 
+class Anchors(Classifier):
+    """Three anchors at each of 5 x 5 places of a map, each of ``k`` classes; ``rows`` of channels (n, 3 k, 5, 5)."""
+
+    def __init__(self, rows: Any, k: int = 6) -> None:
+        net = nn.Sequential(nn.Conv2d(3, 16, 4, 2), nn.ReLU(), nn.Conv2d(16, 3 * k, 3, padding=1))
+        super().__init__(net, lr=5e-3)
+        self.rows = rows
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        rows = self.rows(self.net(x))
+        return self.loss(rows, y[:, None].expand(-1, len(rows) // len(y)).flatten())
+
+
+@fault("WD103", also=("WD135",))
+def scores_of_anchors_cut_without_a_permute(fixed: bool) -> Run:
+    def rows(z: Tensor) -> Tensor:
+        return (z.permute(0, 2, 3, 1).reshape(len(z), -1, 6) if fixed else z.view(len(z), -1, 6)).flatten(0, 1)
+
+    return Anchors(rows), loader(*images(k=6)), {}
+
+
+@fault("WD131", also=("WD214",))
+def summary_that_attends_along_the_batch(fixed: bool) -> Run:
+    class Patches(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cut, self.summary = nn.Conv2d(3, 24, 4, 4), nn.Parameter(torch.zeros(1, 1, 24))
+            self.block = nn.TransformerEncoderLayer(24, 3, 48, 0.0, batch_first=fixed, norm_first=True)
+            self.head = nn.Linear(24, 10)
+
+        def forward(self, x: Tensor) -> Tensor:
+            tokens = self.cut(x).flatten(2).transpose(1, 2)
+            tokens = torch.cat([self.summary.expand(len(x), -1, -1), tokens], 1)
+            return self.head(self.block(tokens)[:, 0])
+
+    return Classifier(Patches()), loader(*images()), {}
+
+
 @fault("WD104")
 def value_of_the_next_state_as_a_column(fixed: bool) -> Run:
     class Values(Classifier):

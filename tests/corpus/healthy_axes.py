@@ -378,3 +378,36 @@ def perturbed_inputs_after_a_pass_of_their_own() -> Run:
             return self.loss(self.net(x + 0.05 * slope.sign()), y) + 0.001 * clean
 
     return Perturbed(mlp()), loader(*blobs()), {}
+
+
+@healthy
+def columns_of_a_map_as_classes() -> Run:
+    class Columns(Classifier):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            x, y = batch
+            return self.loss(self.net(x).flatten(0, 2), (y % 4)[:, None].expand(-1, 48).flatten())
+
+    return Columns(nn.Sequential(nn.Conv2d(3, 12, 3, 3, 1), nn.Sigmoid(), nn.Conv2d(12, 12, 1))), loader(*images()), {}
+
+
+@healthy
+def moves_on_a_board_as_classes() -> Run:
+    net = nn.Sequential(nn.Conv2d(3, 12, 3, 3, 1), nn.ReLU(), nn.Conv2d(12, 4, 1), nn.Flatten())
+    x, y = images(640, k=64)
+    return Classifier(net, lr=3e-3), loader(x, y), {}
+
+
+@healthy
+def samples_that_attend_to_each_other_before_a_zero_head() -> Run:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inlet, self.block = nn.Linear(20, 24), nn.TransformerEncoderLayer(24, 3, 48, 0.0)
+            self.head = nn.Linear(24, 10)
+            nn.init.zeros_(self.head.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = self.inlet(x)
+            return self.head(h + self.block(h[:, None])[:, 0])
+
+    return Classifier(Rows(), lr=3e-3), loader(*blobs()), {}

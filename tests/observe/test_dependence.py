@@ -81,6 +81,20 @@ class Next(L.LightningModule):
         return torch.optim.Adam(self.parameters(), 1e-3)
 
 
+class MaskedByHand(nn.Module):
+    """Attention whose mask nobody takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(V, W), nn.Linear(W, V)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.tokens(ids)
+        scores = x @ x.mT
+        scores.masked_fill(torch.ones_like(scores[0], dtype=torch.bool).triu(1), -torch.inf)
+        return self.head(x + scores.softmax(-1) @ x)
+
+
 class Masked(Next):
     """Predicts hidden tokens from both sides: nothing is shifted."""
 
@@ -232,6 +246,7 @@ def test_running_a_layer_again_changes_nothing() -> None:
         (Classifier(Series(2), F.mse_loss), None, "pads after the last position"),
         (Next(Decoder(causal=False)), text(), "net.block.self_attn has none"),
         (Next(Decoder(), "reshaped"), text(), "test_dependence.py"),
+        (Next(MaskedByHand()), text(), "take the result: masked_fill at"),
     ],
 )
 def test_the_hint_names_what_looks_ahead(module: Any, data: Tensor | None, hint: str) -> None:
@@ -297,6 +312,32 @@ class Reordered(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         h = self.inp(self.turn(x)) if self.early else self.turn(self.inp(x))
         return self.head(self.rnn(h)[0][-1])
+
+
+class Summary(nn.Module):
+    """A token without data attends along the wrong axis: to those of other samples, which are equal."""
+
+    def __init__(self, batch_first: bool, zero: bool = False) -> None:
+        super().__init__()
+        self.inp, self.token, self.head = nn.Linear(5, W), nn.Parameter(torch.zeros(1, 1, W)), nn.Linear(W, K)
+        self.body = nn.TransformerEncoderLayer(W, 2, W, 0.0, batch_first=batch_first)
+        if zero:
+            nn.init.zeros_(self.head.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(torch.cat([self.token.expand(len(x), -1, -1), self.inp(x)], 1))[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("net", "found"), [(Summary(False), True), (Summary(True), False), (Summary(True, True), False)]
+)
+def test_a_summary_that_sees_no_sample_at_all(net: nn.Module, found: bool) -> None:
+    x, y = sequences()
+    dog = watched(Classifier(net), loader(x, y), max_steps=2)
+    assert_awake(dog)
+    assert ("WD131" in codes(dog)) is found
+    if found:
+        assert "batch_first=True" in next(a.hint for a in dog.alerts if a.code == "WD131")
 
 
 @pytest.mark.parametrize("early", [True, False])

@@ -29,6 +29,7 @@ INSIDE = (
     "the targets lie inside the input, which the model has read: let them begin behind its end, or mask what is later"
 )
 LOOKING_AHEAD = {
+    "dropped": "take the result: {} makes a new tensor, which nobody takes, and masks nothing",
     "samples moved": RESHAPED,
     "reshaped": RESHAPED,
     "both ways": "{} runs both ways: bidirectional=False",
@@ -47,10 +48,11 @@ def mixed_samples(seen: Dependence) -> Findings:
     influence above 10⁻⁴ of the sample's own. Where every view and reshape of data and targets could be followed, it
     alerts as well when scores of two samples depend on others and not on their own (with BatchNorm: more than twice as
     much on another), as where labels alone are shuffled; behind a reshape that exchanges the axis of the samples one is
-    enough, or two others beside its own. Where the batch enters a recurrent layer or
-    attention first, its axes are compared with ``batch_first``. A table (positions, 1, features) that is cut at the
-    number of samples, or embedded numbers of the samples, added to (samples, time, features), give each sample the code
-    of its place in the batch. Last states (layers, samples, features) that are reshaped to (samples, all features).
+    enough, or two others beside its own. Where the batch enters a recurrent layer or attention first, its axes are
+    compared with ``batch_first``; further in, only where the scores depend on no sample at all. A table (positions,
+    1, features) that is cut at the number of samples, or embedded numbers of the samples, added to (samples, time,
+    features), give each sample the code of its place in the batch. Last states (layers, samples, features) that are
+    reshaped to (samples, all features).
 
     **Why it matters.** The model attends or averages over the wrong axis. It may learn from the company of a sample,
     and gives another answer for each batch it is evaluated in.

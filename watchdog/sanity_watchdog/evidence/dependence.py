@@ -14,7 +14,7 @@ class Suspect:
         kind: ``both ways`` (a recurrence), ``both sides`` (a padded convolution), ``padded`` (also at the end),
             ``unmasked`` (attention), ``reshaped`` (two axes exchanged by a reshape), ``samples moved`` (that of the
             samples among them), ``time first`` (a layer that got the samples as time), ``over the batch`` (softmax over
-            the first axis).
+            the first axis), ``dropped`` (a mask whose result nobody takes).
         operation: the function. module: name of its module, empty where it has none. where: the user's line.
     """
 

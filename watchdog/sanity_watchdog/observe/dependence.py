@@ -21,7 +21,7 @@ from .nodes import MOST, nodes
 from .observer import is_plain
 from .obstacles import NORM, batch_as_time, mixing_on_purpose, obstacle
 from .sequences import Entry, Row, row_of, sample_axis
-from .suspects import MOVED, RESHAPED, Seen, behind
+from .suspects import MOVED, RESHAPED, TIME_FIRST, Seen, behind
 
 CLASSIFYING = ("cross_entropy", "nll_loss", "binary_cross_entropy_with_logits")
 REGRESSING = ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss")
@@ -106,9 +106,14 @@ class DependenceWatch(FirstLossObserver):
             if "second time" not in str(error):
                 raise
             return Dependence(reason="the step has already gone back through this graph", **tags)
+        if found.pop("alone") and mixing in ("", NORM):
+            time_first = (s.operation for s in tags["suspects"] if s.kind == TIME_FIRST)
+            tags["sequential"] = tags["sequential"] or next(time_first, "")
         mixing = "" if mixing == NORM and "astray" in found else mixing
         if "guilty" in found:
             tags["suspects"] = _named(found.pop("guilty"), at.run.module)
+        if trace.unused is not None and trace.unused[0] == "masked_fill":
+            tags["suspects"] += (Suspect("dropped", "masked_fill", where=trace.unused[1]),)
         return Dependence(connected=True, mixing_reason=mixing, **found, **tags)
 
     def _ask(self, trace: Trace, call: LossCall, samples: int, graph: set[Any], mixing: str) -> dict[str, Any]:
@@ -118,7 +123,7 @@ class DependenceWatch(FirstLossObserver):
         with torch.enable_grad():  # a step may go back while it is off
             scores = call.input[row.index]
         gradients = _gradients(scores, reached)
-        found: dict[str, Any] = {"scored": _scored(call, samples)}
+        found: dict[str, Any] = {"scored": _scored(call, samples), "alone": _reaches_nothing(call, gradients)}
         with torch.no_grad():
             first = company(call, row.index, reached, gradients, samples)
             if first is not None:
@@ -197,6 +202,15 @@ def _gradients(scores: Tensor, places: Sequence[Frontier]) -> tuple[Tensor | Non
         retain_graph=True,
         allow_unused=True,
     )
+
+
+def _reaches_nothing(call: LossCall, gradients: Sequence[Tensor | None]) -> bool:
+    """Does a row of the scores depend on no sample at all, its own included, although its last layer is not zero?"""
+    weights = [call.head] if call.head is not None else []
+    values = [t.detach() for t in (*weights, *gradients) if t is not None]
+    if not all(map(is_plain, values)) or any(not bool((w != 0).any()) for w in values[: len(weights)]):
+        return False
+    return len(values) > len(weights) and not any(bool((g != 0).any()) for g in values[len(weights) :])
 
 
 def _others(mass: Tensor, axis: int, sample: int) -> tuple[float, float]:
