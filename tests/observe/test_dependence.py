@@ -504,6 +504,40 @@ def test_masked_tokens_may_be_seen_from_both_sides() -> None:
     assert "WD132" in dog.summary.skipped
 
 
+class Variational(L.LightningModule):
+    """The encoder's code tells the decoder of the whole text."""
+
+    def __init__(self, causal: bool, each: bool = False) -> None:
+        super().__init__()
+        self.net, self.token, self.each = Decoder(causal), nn.Embedding(V, W), each
+        self.reader, self.moments = (
+            nn.GRU(W, W, batch_first=True, bidirectional=each),
+            nn.Linear(W * (2 if each else 1), 2 * W),
+        )
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        ids, net = batch[0], self.net
+        states, last = self.reader(self.token(ids))
+        mean, logvar = self.moments(states[:, :-1] if self.each else last[0][:, None]).chunk(2, -1)
+        code = mean + torch.randn_like(mean) * (logvar / 2).exp()
+        hidden = net.tokens(ids[:, :-1]) + code
+        mask = nn.Transformer.generate_square_subsequent_mask(T - 1) if net.causal else None
+        scores = net.head(net.block(hidden, src_mask=mask))
+        return F.cross_entropy(scores.flatten(0, 1), ids[:, 1:].flatten())
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), 1e-3)
+
+
+@pytest.mark.parametrize(("causal", "each"), [(True, False), (False, False), (True, True)])
+def test_a_code_of_the_whole_text_may_tell_of_later_tokens(causal: bool, each: bool) -> None:
+    torch.manual_seed(0)
+    dog = watched(Variational(causal, each), loader(text(), batch_size=8), max_steps=1)
+    assert_awake(dog)
+    assert ("WD132" in codes(dog)) == (not causal or each)
+    assert "WD132" in dog.summary.judged
+
+
 class Forgetful(nn.Module):
     """Looks at the batch, then returns something else."""
 

@@ -150,7 +150,8 @@ def sees_the_future(seen: Dependence) -> Findings:
     **When to ignore.** Never where the next token is the target.
 
     **Limits.** As for mixed-samples; masked, permuted and prefix models have other targets and are not judged. One
-    position of one sample is asked.
+    position of one sample is asked. What a code tells that is drawn once for a whole sequence, as a variational encoder
+    does, is taken as meant.
 
     **Sources.** Karpathy, nanoGPT; TrainCheck 2025 on missing masks.
     """

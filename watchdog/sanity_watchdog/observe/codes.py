@@ -29,7 +29,7 @@ class _Code:
 
 
 class Codes:
-    """Follows codes through one step.
+    """Follows codes through one step; ``drawn`` are those through which a gradient flows.
 
     ``is_noise``: is a tensor made of draws alone? ``is_made``: of data? ``is_even``: of draws from 0 to 1?
     """
@@ -47,6 +47,7 @@ class Codes:
         self._spread: Marks[bool] = Marks()
         self._codes: Marks[_Code] = Marks()
         self._cut: list[_Code] = []
+        self.drawn: list[Tensor] = []
         self._scales: list[tuple[str, Form]] = []
         self._learned: set[frozenset[Atom]] = set()
         self._standardised: dict[Atom, frozenset[Atom]] = {}
@@ -136,6 +137,8 @@ class Codes:
         means = self._means_of(inputs[spread.index(None)])
         if out.requires_grad:
             self._learned.add(means)
+            if len(self.drawn) < MOST:
+                self.drawn.append(out)
         elif means:
             self._draw(means, out)
 

@@ -14,6 +14,7 @@ from .calls import Frontier, LossCall, Trace
 from .company import COUNTS, astray, company, overshadowed
 from .entering import by_position
 from .first_loss import FirstLossObserver
+from .latents import DRAWN, explain
 from .lineage import UNKNOWN
 from .loaders import drawn, gathers, shuffles
 from .moment import Moment
@@ -124,6 +125,7 @@ class DependenceWatch(FirstLossObserver):
             scores = call.input[row.index]
         gradients = _gradients(scores, reached)
         found: dict[str, Any] = {"scored": _scored(call, samples), "alone": _reaches_nothing(call, gradients)}
+        told: Frontier | None = None
         with torch.no_grad():
             first = company(call, row.index, reached, gradients, samples)
             if first is not None:
@@ -137,6 +139,17 @@ class DependenceWatch(FirstLossObserver):
                     self._measure(found, row, place, gradient.detach().abs().float(), samples)
                 if row.entry is not None and place is row.entry.place:
                     self._look_ahead(found, trace, row, row.entry, gradient)
+                    codes = trace.followers.codes.drawn if "guilty" in found and trace.followers is not None else ()
+                    if codes and explain(codes, row, scores, _seed(scores), gradient, samples):
+                        told = place
+            if told is not None:  # as an encoder is; what enters a decoder still has to be told apart
+                del found["later"], found["guilty"]
+                found["causal_reason"] = DRAWN
+                others = {p: g for p, g in zip(reached, gradients, strict=True) if p is not told and g is not None}
+                entry = row_of(call, others, samples).entry
+                if entry is not None and entry.shift and is_plain(others[entry.place]):
+                    self._look_ahead(found, trace, row, entry, others[entry.place])
+                    found["causal_reason"] = "" if "later" in found else DRAWN
         if row.entry is not None and row.entry.shift:
             found |= {"position": row.position, "length": row.length, "before": row.entry.offset}
         picked = any(node.name().startswith("IndexBackward") for node in graph)
@@ -194,14 +207,13 @@ def _sequential(trace: Trace, samples: int, module: torch.nn.Module) -> str:
 
 def _gradients(scores: Tensor, places: Sequence[Frontier]) -> tuple[Tensor | None, ...]:
     """Of differently weighted scores of one row, where data entered; the graph is kept."""
+    outs = [p.operation.out for p in places]
+    return torch.autograd.grad(scores, outs, _seed(scores), retain_graph=True, allow_unused=True)
+
+
+def _seed(scores: Tensor) -> Tensor:
     seed = torch.cos(torch.arange(scores.numel(), device=scores.device, dtype=torch.float32))
-    return torch.autograd.grad(
-        scores,
-        [p.operation.out for p in places],
-        seed.reshape(scores.shape).to(scores.dtype),
-        retain_graph=True,
-        allow_unused=True,
-    )
+    return seed.reshape(scores.shape).to(scores.dtype)
 
 
 def _reaches_nothing(call: LossCall, gradients: Sequence[Tensor | None]) -> bool:
