@@ -90,7 +90,7 @@ class MaskedByHand(nn.Module):
 
     def forward(self, ids: Tensor) -> Tensor:
         x = self.tokens(ids)
-        scores = x @ x.mT
+        scores = x @ x.mT / W**0.5
         scores.masked_fill(torch.ones_like(scores[0], dtype=torch.bool).triu(1), -torch.inf)
         return self.head(x + scores.softmax(-1) @ x)
 
@@ -510,10 +510,8 @@ class Variational(L.LightningModule):
     def __init__(self, causal: bool, each: bool = False) -> None:
         super().__init__()
         self.net, self.token, self.each = Decoder(causal), nn.Embedding(V, W), each
-        self.reader, self.moments = (
-            nn.GRU(W, W, batch_first=True, bidirectional=each),
-            nn.Linear(W * (2 if each else 1), 2 * W),
-        )
+        self.reader = nn.GRU(W, W, batch_first=True, bidirectional=each)
+        self.moments = nn.Linear(W * (2 if each else 1), 2 * W)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         ids, net = batch[0], self.net
