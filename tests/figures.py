@@ -45,13 +45,14 @@ def cost() -> str:
     """Ratios of CPU time, watched to unwatched."""
     found = _read("overhead")
     lines = [
-        f"| workload | a step, plain | steady state | smoke run of 20 steps | {' | '.join(BESIDE.values())} |",
-        f"| {' | '.join(['---'] * (4 + len(BESIDE)))} |",
+        f"| workload | a step, plain | steady state | looks alone | smoke of 20 steps | {' | '.join(BESIDE.values())} |",
+        f"| {' | '.join(['---'] * (5 + len(BESIDE)))} |",
     ]
     for work, ratios in found["ratios"].items():
         own, beside = ratios["watchdog"], [_steady(ratios.get(way)) for way in BESIDE]
         smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)" if "smoke" in own else "–"
-        row = [WORK[work], f"{own['plain_step_ms']:.1f} ms", _steady(own), smoke, *beside]
+        looks = f"{1 + own['looks']:.3f}×"
+        row = [WORK[work], f"{own['plain_step_ms']:.1f} ms", _steady(own), looks, smoke, *beside]
         lines.append(f"| {' | '.join(row)} |")
     rounds = sorted({ratios["watchdog"].get("rounds", found["rounds"]) for ratios in found["ratios"].values()})
     many = " to ".join(str(n) for n in dict.fromkeys((rounds[0], rounds[-1])))

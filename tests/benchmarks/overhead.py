@@ -12,7 +12,9 @@ step and at every 101st, as often as the watchdog. They take turns after some te
 on the same core, so that what else the machine does for longer than that meets all of them alike. Of each step, and of
 each smoke run, the median over the rounds is taken; the range is that of the rounds. The long runs are one turn each:
 in those the watchdog looks as often as its share of the time allows, and the turns of others would count as time. They
-are compared with the first two only, and have no smoke run of their own.
+are compared with the first two only, and have no smoke run of their own. ``looks`` is the part of the steady state in
+which the watchdog looks closely, by steps of the same process: processes differ by where their memory lies, which for
+convolutions can be more than ten per cent.
 """
 
 import argparse
@@ -40,8 +42,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from sanity_watchdog import SanityWatchdog
 from sanity_watchdog.observe import sampling
 
-ROUNDS = {"mlp": 2, "mlp-long": 4}
-"""Rounds of quick workloads for each one of a slow one."""
+ROUNDS = {"mlp-long": 2, "cnn": 2}
+"""Rounds of workloads that are quick or whose ratios scatter, for each one of another."""
 SMOKES = 5
 """Smoke runs a round."""
 SMOKE = 20
@@ -304,11 +306,22 @@ def compare(work: str, ways: Sequence[str], rounds: int) -> dict[str, Any]:
             "plain_step_ms": 1e3 * sum(_typical(steady[PLAIN])) / WORK[work]().steps,
             "rounds": rounds,
         }
+        if how == "watchdog":
+            found[how]["looks"] = _looks(_typical(steady[how]), WORK[work]().first)
         if smoke[PLAIN][0]:
             own, plain = sum(_typical(smoke[how])), sum(_typical(smoke[PLAIN]))
             found[how]["smoke"] = _ratio(smoke[how], smoke[PLAIN])
             found[how]["smoke_extra_seconds"] = (own - plain) / SMOKES
     return found
+
+
+def _looks(steps: list[float], first: int) -> float:
+    """What steps that may be looked at, and those after them, take more than the others, over the time of all."""
+    looked = [
+        any(sampling.sampled(i - past, sampling.EVERY) for past in (0, 1)) for i in range(first, first + len(steps))
+    ]
+    usual = statistics.median(s for s, look in zip(steps, looked, strict=True) if not look)
+    return sum(s - usual for s, look in zip(steps, looked, strict=True) if look) / (usual * len(steps))
 
 
 def _typical(rounds: list[list[float]]) -> list[float]:
@@ -342,7 +355,8 @@ def main(argv: list[str] | None = None) -> None:
             smoke = (
                 f"smoke {one['smoke']['median']:.3f} ({one['smoke_extra_seconds']:+.3f} s)" if "smoke" in one else ""
             )
-            print(f"{work:9} {how:15} steady {ratio}  {smoke}", flush=True)
+            looks = f"looks {one['looks']:+.4f}" if "looks" in one else ""
+            print(f"{work:9} {how:15} steady {ratio}  {smoke} {looks}", flush=True)
     if args.json:
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -179,6 +179,11 @@ def test_a_spike_names_its_batch() -> None:
     assert dict(alert.evidence)["batch"] == 40
 
 
+def test_who_clips_already_is_told_to_clip_to_less() -> None:
+    hints = [next(iter(loss_spike(s))).hint for s in (SPIKE, replace(SPIKE, clipped=True))]  # type: ignore[union-attr]
+    assert ["gradient_clip_val=1.0" in h for h in hints] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("after", "severity"),
     [

@@ -69,6 +69,7 @@ def loss_spike(seen: Losses) -> Findings:
         if value > SPIKE_MEDIAN * usual and math.log(value / usual) > WIDE * _change(window):
             batch = seen.last - (len(values) - 1 - i)
             after = values[i + 1 : i + 1 + AFTER_SPIKE]
+            clip = "clip gradients to less" if seen.clipped else "clip gradients (gradient_clip_val=1.0)"
             stays = bool(after) and all(math.sqrt(usual * value) < v < LEVEL * value for v in after)
             yield loss_spike.alert(
                 seen,
@@ -77,7 +78,7 @@ def loss_spike(seen: Losses) -> Findings:
                 severity=Severity.INFO if stays else None,
                 hint="nothing to do if a term of the loss was switched on there; else look at that batch"
                 if stays
-                else "look at that batch; clip gradients (gradient_clip_val=1.0) or lower the learning rate",
+                else f"look at that batch; {clip} or lower the learning rate",
                 evidence={"batch": batch, "loss": value, "median": usual, "highest_before": before},
             )
             return

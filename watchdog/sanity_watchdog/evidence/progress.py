@@ -67,7 +67,7 @@ class Losses(Evidence):
         values: the last ones, oldest first, not divided by the accumulation. last: batch of the last one.
         fresh: how many of them no earlier evidence has shown.
         before: number of losses before ``values``. highest: the largest of those, NaN for none.
-        over: will there be no more?
+        over: will there be no more? clipped: does the Trainer clip gradients?
     """
 
     values: tuple[float, ...]
@@ -76,6 +76,7 @@ class Losses(Evidence):
     before: int = 0
     highest: float = math.nan
     over: bool = False
+    clipped: bool = False
 
 
 EMPTY, HALF = "empty ", "float16 "

@@ -230,6 +230,7 @@ class Progress(Observer):
             before=seen.count - len(values),
             highest=seen.dropped_highest,
             over=self._over,
+            clipped=at.run.clip is not None,
             **tags,
         )
 
