@@ -30,11 +30,11 @@ BESIDE = {
 
 
 def _steady(ratio: Any) -> str:
-    return (
-        f"{ratio['steady']['median']:.3f}× [{ratio['steady']['least']:.2f}–{ratio['steady']['most']:.2f}]"
-        if ratio
-        else "–"
-    )
+    if not ratio:
+        return "–"
+    steady = ratio["steady"]
+    several = f" [{steady['least']:.2f}–{steady['most']:.2f}]" if ratio["rounds"] > 1 else ""
+    return f"{steady['median']:.3f}×{several}"
 
 
 def _read(name: str) -> Any:
@@ -44,10 +44,8 @@ def _read(name: str) -> Any:
 def cost() -> str:
     """Ratios of CPU time, watched to unwatched."""
     found = _read("overhead")
-    lines = [
-        f"| workload | a step, plain | steady state | looks alone | smoke of 20 steps | {' | '.join(BESIDE.values())} |",
-        f"| {' | '.join(['---'] * (5 + len(BESIDE)))} |",
-    ]
+    columns = ["workload", "a step, plain", "steady state", "looks alone", "smoke run of 20 steps", *BESIDE.values()]
+    lines = [f"| {' | '.join(columns)} |", f"| {' | '.join(['---'] * len(columns))} |"]
     for work, ratios in found["ratios"].items():
         own, beside = ratios["watchdog"], [_steady(ratios.get(way)) for way in BESIDE]
         smoke = f"{own['smoke']['median']:.2f}× ({own['smoke_extra_seconds']:+.2f} s)" if "smoke" in own else "–"
