@@ -10,6 +10,7 @@ def failure(error: BaseException) -> str:
 
 
 def in_flight() -> BaseException:
-    """What ends this process; torch's ``spawn`` turns the user's exception into an exit."""
-    error = sys.exc_info()[1] or SystemExit()
+    """What ends this process; torch's ``spawn`` turns the user's exception into an exit. From Python 3.13 on it is gone
+    by the time that we are told: a failed exit then, for the fit was not over."""
+    error = sys.exc_info()[1] or SystemExit(1)
     return error.__context__ if isinstance(error, SystemExit) and error.__context__ is not None else error
